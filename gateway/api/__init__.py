@@ -1,0 +1,1 @@
+"""HTTP: the OpenAI endpoints on plain ASGI, and the admin port."""

@@ -1,0 +1,1 @@
+"""The commands of `prefix-gateway`, a module each."""

@@ -1,0 +1,112 @@
+"""The gateway's exceptions, drawn once. Other libraries' errors are mapped to these where they arise.
+
+GatewayError
+├── ClientError                 the caller can mend it (4xx)
+│   ├── InvalidRequest          400  names the field
+│   ├── Unauthorized            401
+│   ├── Forbidden               403
+│   ├── ModelNotFound           404  lists what exists
+│   ├── BodyTooLarge            413
+│   └── RateLimited             429  Retry-After
+├── Unavailable                 503  no worker can take it now
+│   └── Overloaded              429  every worker is full; Retry-After
+├── UpstreamError               what a worker did to us
+│   ├── UpstreamConnectError    before a byte of the request was answered: another worker may be tried
+│   ├── UpstreamTimeout         connect, first byte, idle or total; says which
+│   └── UpstreamProtocolError   bytes that are not HTTP, or a body that ended too soon
+├── ConfigError                 settings that cannot work; the message says what to change
+└── StoreError                  Redis: absent, slow, refusing
+"""
+
+from __future__ import annotations
+
+
+class GatewayError(Exception):
+    """Root of all. `status`, `type` and `code` shape the OpenAI error body when it reaches a client."""
+
+    status = 500
+    type = "server_error"
+    code: str | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+
+
+class ClientError(GatewayError):
+    status = 400
+    type = "invalid_request_error"
+
+
+class InvalidRequest(ClientError):
+    pass
+
+
+class Unauthorized(ClientError):
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+
+class Forbidden(ClientError):
+    status = 403
+    type = "permission_error"
+
+
+class ModelNotFound(ClientError):
+    status = 404
+    code = "model_not_found"
+
+
+class BodyTooLarge(ClientError):
+    status = 413
+
+
+class RateLimited(ClientError):
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+
+class Unavailable(GatewayError):
+    status = 503
+    type = "service_unavailable_error"
+
+
+class Overloaded(Unavailable):
+    status = 429
+    type = "rate_limit_error"
+    code = "overloaded"
+
+
+class UpstreamError(GatewayError):
+    status = 502
+    type = "upstream_error"
+
+
+class UpstreamConnectError(UpstreamError):
+    pass
+
+
+class UpstreamTimeout(UpstreamError):
+    """`phase` is one of ``connect``, ``first_byte``, ``idle``, ``total``."""
+
+    status = 504
+
+    def __init__(self, message: str, *, phase: str) -> None:
+        super().__init__(message)
+        self.phase = phase
+
+
+class UpstreamProtocolError(UpstreamError):
+    pass
+
+
+class ConfigError(GatewayError):
+    pass
+
+
+class StoreError(GatewayError):
+    pass

@@ -1,0 +1,1 @@
+"""Following what engines say about their caches."""

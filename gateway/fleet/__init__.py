@@ -1,0 +1,1 @@
+"""The workers: who they are, how they are, what they carry."""

@@ -1,0 +1,51 @@
+"""The contract of a prefix index. One behaviour suite (tests/contract) runs against every implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gateway.types import BlockKey, WorkerId
+
+
+class IndexReader(Protocol):
+    """The read path: what a routing decision needs."""
+
+    def match(self, keys: Sequence[BlockKey], now: float) -> Mapping[WorkerId, int]:
+        """How many leading `keys` each worker holds or was just promised. Workers with none are left out.
+
+        A hole ends a worker's match. Cost: one lookup a key, however many workers there are.
+        """
+        ...
+
+
+class IndexWriter(Protocol):
+    """The write path: what KV events and routing decisions do to it. Unknown workers are ignored, so that an
+    event in flight can't bring a removed worker back."""
+
+    def add_worker(self, worker: WorkerId) -> None: ...
+
+    def remove_worker(self, worker: WorkerId) -> None:
+        """Forget it and all it holds, in O(its own blocks)."""
+        ...
+
+    def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None:
+        """One more copy of each key. `keys` are consecutive blocks, `parent` the key before the first."""
+        ...
+
+    def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None:
+        """One copy of each key less; held no more when the last copy goes."""
+        ...
+
+    def clear(self, worker: WorkerId) -> None:
+        """A new epoch: all that the worker held, promised blocks too, is void."""
+        ...
+
+    def place(self, worker: WorkerId, keys: Sequence[BlockKey], now: float) -> None:
+        """A routing decision: `worker` will soon hold `keys`. Short-lived; dropped when the event arrives."""
+        ...
+
+    def refute(self, worker: WorkerId, keys: Sequence[BlockKey], delivered: int) -> None:
+        """Feedback: of `keys`, which were promised, the engine really had `delivered` leading ones. What lies
+        behind that point is forgotten for this worker."""
+        ...

@@ -1,0 +1,79 @@
+"""Block keys: which K/V a block of a prompt is (docs/block-keys.md has the definition and golden vectors).
+
+An old position never sees a newer token, so a block's K and V depend on its own tokens and on all before
+them, and on nothing else but what the root names. Hence the chain:
+
+    root   = xxh3_64("pgw1" 0x1f model 0x1f adapter 0x1f salt)
+    key[i] = xxh3_64(key[i-1] as uint64 little-endian || block i's tokens as uint32 little-endian || extra[i])
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Mapping
+
+from xxhash import xxh3_64_intdigest
+
+from gateway.types import BlockKey, CacheScope
+
+BLOCK_SIZE = 16
+"""Tokens in a block, unless the fleet's engines use another size."""
+
+TOKEN_BYTES = 4
+_SEPARATOR = "\x1f"
+_pack_key = struct.Struct("<Q").pack
+
+
+def root_key(scope: CacheScope) -> BlockKey:
+    """The parent of every first block in `scope`."""
+    name = _SEPARATOR.join(("pgw1", scope.model, scope.adapter, scope.salt))
+    return BlockKey(xxh3_64_intdigest(name.encode()))
+
+
+def pack_tokens(tokens: Iterable[int]) -> bytes:
+    """Token ids as uint32 little-endian, 4 bytes each. Raises OverflowError for an id outside 0…2³²-1."""
+    packed = tokens if isinstance(tokens, array) and tokens.typecode == "I" else array("I", tokens)
+    if sys.byteorder == "big":  # array is native-endian, the key's definition is not
+        packed = array("I", packed)
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def block_keys(
+    parent: BlockKey,
+    packed: bytes,
+    *,
+    block_size: int = BLOCK_SIZE,
+    max_blocks: int | None = None,
+    extras: Mapping[int, bytes] | None = None,
+) -> list[BlockKey]:
+    """Keys of the full blocks of `packed` (see `pack_tokens`), chained from `parent`.
+
+    `max_blocks` stops early. `extras` gives, by block number from 0, the bytes that name the media which
+    the block overlaps. A tail shorter than a block has no key.
+    """
+    width = block_size * TOKEN_BYTES
+    blocks = len(packed) // width
+    if max_blocks is not None and max_blocks < blocks:
+        blocks = max_blocks
+    keys: list[BlockKey] = []
+    append = keys.append
+    key: int = parent
+    if extras:
+        for i in range(blocks):
+            chunk = packed[i * width : (i + 1) * width] + extras.get(i, b"")
+            key = xxh3_64_intdigest(_pack_key(key) + chunk)
+            append(BlockKey(key))
+        return keys
+    # the hot path: one slice, one pack, one hash a block
+    for start in range(0, blocks * width, width):
+        key = xxh3_64_intdigest(_pack_key(key) + packed[start : start + width])
+        append(key)  # type: ignore[arg-type]
+    return keys
+
+
+def cacheable_blocks(num_tokens: int, block_size: int = BLOCK_SIZE) -> int:
+    """How many leading blocks of a prompt can be served from cache: its last token is always computed."""
+    return max(0, (num_tokens - 1) // block_size)

@@ -1,0 +1,1 @@
+"""Prompt → tokens, exactly as the engine computes them."""

@@ -1,0 +1,65 @@
+"""Contracts of the prompt side: what is read from a request, and what turns it into tokens."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+
+class Endpoint(Enum):
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRequest:
+    """The fields of a generation request that a router reads. Read leniently: a field of the wrong type is
+    as good as absent, for the engine is the one to refuse it. The body itself travels untouched.
+
+    `messages` is set for chat. `prompts` is set for completions: each is a text or a list of token ids.
+    Neither is set when the body could not be understood: such a request is routed by load.
+    """
+
+    endpoint: Endpoint
+    model: str
+    messages: Sequence[Mapping[str, Any]] | None = None
+    prompts: Sequence[str | Sequence[int]] | None = None
+    template_args: Mapping[str, Any] = field(default_factory=dict)
+    """tools, documents, add_generation_prompt, continue_final_message, chat_template_kwargs…"""
+    add_special_tokens: bool = True
+    cache_salt: str = ""
+    truncate_prompt_tokens: int | None = None
+    max_tokens: int | None = None
+    n: int = 1
+    stream: bool = False
+    include_usage: bool = False
+    """The client asked for ``stream_options.include_usage`` itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """One prompt, tokenised. `tokens` is array('I'). Where `exact_tokens` is smaller than the prompt (an
+    image begins there), only tokens before it may be matched."""
+
+    tokens: array[int]
+    exact_tokens: int
+
+
+class PromptEncoder(Protocol):
+    """One model's way from a request to tokens.
+
+    `name` says which source it is (``local``, ``engine``, ``bytes``); `exact` whether its tokens are the
+    engine's own. `encode` returns one TokenPrompt per prompt of the request, or [] where it cannot tell
+    (then the request is routed by load). It never raises for a client's input; it raises nothing but
+    CancelledError otherwise.
+    """
+
+    name: str
+    exact: bool
+
+    async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,38 @@
+"""Names that travel through the whole gateway. Nothing here does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NewType, TypeAlias
+
+BlockKey = NewType("BlockKey", int)
+"""Chained 64-bit hash of one full block and of all before it (docs/block-keys.md)."""
+
+WorkerId = NewType("WorkerId", str)
+"""One engine endpoint, or one data-parallel rank of it: ``http://10.0.0.7:8000`` or ``…#dp1``."""
+
+EngineHash: TypeAlias = int | bytes
+"""An engine's own name of a block. Opaque: never compared across engines, never rooted in ours."""
+
+Clock: TypeAlias = Callable[[], float]
+"""Seconds, monotonic. Passed in, so that tests and simulations own the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheScope:
+    """Everything beside the tokens that decides what K/V a prompt has: it is the root of the key chain."""
+
+    model: str
+    """The engine's base model name, never an alias."""
+    adapter: str = ""
+    salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an engine reports about one answer, in tokens; ``cached_tokens`` is None where it is silent."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None

@@ -1,0 +1,1 @@
+"""Bytes to a worker and back."""
