@@ -1,0 +1,67 @@
+"""What a routing decision is, and how a request's end is told back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from gateway.fleet.load import Lease
+from gateway.prompt.base import PromptRequest
+from gateway.types import BlockKey, Usage, WorkerId
+
+
+@dataclass(slots=True)
+class Route:
+    """One decision. Its lease is already taken; whoever holds the route releases it, on every exit."""
+
+    worker: WorkerId
+    url: str
+    """Base URL of the engine, without a trailing slash."""
+    model: str
+    """The name to send: the engine's own, where the client used an alias."""
+    lease: Lease
+    prompt_tokens: int
+    matched_tokens: int
+    """Promised: what the chosen worker should serve from its cache."""
+    reusable_tokens: int
+    """The best match anywhere in the fleet."""
+    keys: Sequence[Sequence[BlockKey]]
+    """Per prompt of the request, the keys of its cacheable blocks."""
+    reason: str
+    """Why this worker, in a word or two."""
+
+
+class Outcome(Enum):
+    """How one try on one worker ended."""
+
+    OK = "ok"
+    CLIENT_ERROR = "client_error"
+    """A 4xx, passed through: neutral for the breaker."""
+    BUSY = "busy"
+    """429 or overloaded before the first byte: backpressure, neutral for the breaker."""
+    UPSTREAM_ERROR = "upstream_error"
+    """Refused, 5xx, not HTTP, or died in the middle."""
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    """The client left (499)."""
+
+
+class RouterProtocol(Protocol):
+    """What the hot path asks of a router."""
+
+    async def route(self, request: PromptRequest, *, exclude: frozenset[WorkerId] = frozenset()) -> Route:
+        """Choose a worker outside `exclude` and take its lease in the same step.
+
+        Raises ModelNotFound (nobody serves it), Unavailable (nobody is healthy) or Overloaded (all are
+        full, or all that are left are excluded).
+        """
+        ...
+
+    def finish(self, route: Route, outcome: Outcome, usage: Usage | None, ttft: float | None) -> None:
+        """Told once per route, before its lease is released: feedback for the index and the breaker.
+
+        `ttft` is in seconds from the start of this try to its first answer byte; None where none came.
+        """
+        ...
