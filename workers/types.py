@@ -79,6 +79,8 @@ class StepItem:
     output_token_ids: Sequence[int] = ()
     """What it has generated so far (penalties, seeds)."""
     prompt_len: int = 0
+    prompt_token_ids: Sequence[int] = ()
+    """The whole prompt: what `repetition_penalty` counts beside the outputs. A reference, never a copy."""
 
 
 class Runner(Protocol):
