@@ -1,0 +1,99 @@
+"""A fleet to measure: one that runs already, or `prefix-gateway up` started for the purpose."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    url: str
+    admin_url: str
+
+    def model(self) -> str:
+        """The first model served."""
+        entries = httpx.get(self.url + "/v1/models", trust_env=False).raise_for_status().json()["data"]
+        if not entries:
+            raise SystemExit(f"{self.url} serves no model yet")
+        return str(entries[0]["id"])
+
+    def workers(self) -> list[str]:
+        answer = httpx.get(self.admin_url + "/admin/workers", trust_env=False).raise_for_status().json()
+        return [w["url"] for w in answer["workers"]]
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running_fleet(
+    url: str | None,
+    admin_url: str | None = None,
+    *,
+    model: str,
+    workers: int = 2,
+    worker_args: Sequence[str] = (),
+    gateway_args: Sequence[str] = (),
+    timeout: float = 180.0,
+) -> Iterator[Fleet]:
+    """The fleet at `url`, or one that is started and stopped here."""
+    if url is not None:
+        url = url.rstrip("/")
+        if admin_url is None:
+            host, _, public_port = url.rpartition(":")
+            admin_url = f"{host}:{int(public_port) + 1}"
+        yield Fleet(url, admin_url.rstrip("/"))
+        return
+    port, admin_port = free_port(), free_port()
+    command = [sys.executable, "-m", "gateway", "up", "--model", model, "--workers", str(workers)]
+    command += ["--port", str(port), "--admin-port", str(admin_port), *gateway_args]
+    for argument in worker_args:
+        command += ["--worker-arg", argument]
+    # stdout carries the ready banner, which is for people; faults go to stderr and are seen
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ},
+        start_new_session=True,
+    )
+    fleet = Fleet(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}")
+    try:
+        _wait_ready(fleet, process, timeout)
+        yield fleet
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _wait_ready(fleet: Fleet, process: subprocess.Popen[bytes], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise SystemExit(f"prefix-gateway up ended with {process.returncode}; its message is above")
+        try:
+            if httpx.get(fleet.url + "/ready", timeout=2.0, trust_env=False).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise SystemExit(f"the fleet was not ready within {timeout:.0f} s")

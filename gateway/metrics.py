@@ -1,0 +1,213 @@
+"""Every metric the gateway exports, with labels and help text (docs/metrics.md says what to do about each).
+
+Counters and histograms live here. Gauges of live state (in-flight, index size, worker state) are read from
+that state when Prometheus scrapes (`LiveState`), so that they can't drift from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+GAP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+DECISION_SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
+
+WORKER = ("model", "worker")
+
+
+class Metrics:
+    """The exporter. One per process, on a registry of its own; nothing is registered at import time."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry if registry is not None else CollectorRegistry()
+        self._per_worker: dict[tuple[str, str], PerWorker] = {}
+
+        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+            return Counter(name, text, labels, registry=self.registry)
+
+        def histogram(
+            name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...] = SECONDS
+        ) -> Histogram:
+            return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+        self.requests = counter(
+            "gateway_requests",
+            "Requests answered, by how they ended.",
+            ("endpoint", "model", "worker", "outcome", "code"),
+        )
+        self.ttft = histogram(
+            "gateway_ttft_seconds",
+            "Time to first token: from the request's arrival here to the first answer byte with content. "
+            "`cache` is cold (nothing matched), partial, or warm (at least 80 % of the prompt matched).",
+            (*WORKER, "cache"),
+        )
+        self.inter_token = histogram(
+            "gateway_inter_token_seconds",
+            "Mean time between the chunks of one streamed answer.",
+            WORKER,
+            GAP_SECONDS,
+        )
+        self.request_seconds = histogram(
+            "gateway_request_seconds",
+            "Time from arrival to the last byte, by how it ended.",
+            (*WORKER, "outcome"),
+        )
+        self.prompt_tokens = counter("gateway_prompt_tokens", "Prompt tokens routed.", WORKER)
+        self.reusable_tokens = counter(
+            "gateway_reusable_tokens",
+            "Prompt tokens that some worker of the fleet held (best match).",
+            WORKER,
+        )
+        self.matched_tokens = counter(
+            "gateway_matched_tokens", "Prompt tokens that the chosen worker was promised to hold.", WORKER
+        )
+        self.cached_tokens = counter(
+            "gateway_cached_tokens", "Prompt tokens that the engine reports as served from its cache.", WORKER
+        )
+        self.reported_prompt_tokens = counter(
+            "gateway_reported_prompt_tokens",
+            "Prompt tokens of the answers in which the engine reported its cached tokens: what "
+            "gateway_cached_tokens_total is a share of.",
+            WORKER,
+        )
+        self.completion_tokens = counter(
+            "gateway_completion_tokens", "Tokens generated, as reported by the engine.", WORKER
+        )
+        self.retries = counter(
+            "gateway_retries",
+            "Tries that failed before the first byte and moved to another worker.",
+            ("worker", "reason"),
+        )
+        self.decision_seconds = histogram(
+            "gateway_decision_seconds",
+            "Time a routing decision takes, tokenising included.",
+            ("model",),
+            DECISION_SECONDS,
+        )
+        self.decisions = counter(
+            "gateway_decisions", "Routing decisions, by reason.", ("model", "policy", "reason")
+        )
+        self.shadow = counter(
+            "gateway_shadow_decisions",
+            "Decisions a shadow policy made beside the acting one.",
+            ("model", "policy", "agrees"),
+        )
+        self.event_lag = histogram(
+            "gateway_event_lag_seconds",
+            "From an engine's event (its clock) to the index.",
+            ("worker",),
+            LAG_SECONDS,
+        )
+        self.event_batches = counter("gateway_event_batches", "KV event batches applied.", ("worker",))
+        self.event_gaps = counter(
+            "gateway_event_gaps",
+            "Gaps in a worker's event sequence, by how they ended.",
+            ("worker", "outcome"),
+        )
+        self.event_epochs = counter(
+            "gateway_event_epochs", "New epochs: a worker's cache history started over.", ("worker", "reason")
+        )
+        self.events_malformed = counter(
+            "gateway_events_malformed", "Events that could not be read.", ("worker",)
+        )
+        self.promise_drift_tokens = counter(
+            "gateway_promise_drift_tokens",
+            "Tokens by which delivery missed the promise (short) or beat it (extra).",
+            ("worker", "direction"),
+        )
+        self.tokenizer_checks = counter(
+            "gateway_tokenizer_checks",
+            "Own prompt token count against the engine's: match or mismatch.",
+            ("model", "result"),
+        )
+        self.door_stripped = counter(
+            "gateway_door_stripped",
+            "Fields and headers that steer an engine's insides, taken out.",
+            ("name",),
+        )
+
+    def per_worker(self, model: str, worker: str) -> PerWorker:
+        """Children with their labels resolved, once per pair and not once per request."""
+        try:
+            return self._per_worker[model, worker]
+        except KeyError:
+            bound = self._per_worker[model, worker] = PerWorker(self, model, worker)
+            return bound
+
+
+class PerWorker:
+    """The hot path's children of one (model, worker)."""
+
+    __slots__ = (
+        "_ends", "_metrics", "_model", "_requests", "_worker", "cached_tokens", "completion_tokens",
+        "inter_token", "matched_tokens", "prompt_tokens", "reported_prompt_tokens", "reusable_tokens",
+        "ttft_cold", "ttft_partial", "ttft_warm",
+    )  # fmt: skip
+
+    def __init__(self, metrics: Metrics, model: str, worker: str) -> None:
+        self._metrics, self._model, self._worker = metrics, model, worker
+        self._requests: dict[tuple[str, str, int], Counter] = {}
+        self._ends: dict[str, Histogram] = {}
+        self.prompt_tokens = metrics.prompt_tokens.labels(model, worker)
+        self.reusable_tokens = metrics.reusable_tokens.labels(model, worker)
+        self.matched_tokens = metrics.matched_tokens.labels(model, worker)
+        self.cached_tokens = metrics.cached_tokens.labels(model, worker)
+        self.reported_prompt_tokens = metrics.reported_prompt_tokens.labels(model, worker)
+        self.completion_tokens = metrics.completion_tokens.labels(model, worker)
+        self.inter_token = metrics.inter_token.labels(model, worker)
+        self.ttft_cold = metrics.ttft.labels(model, worker, "cold")
+        self.ttft_partial = metrics.ttft.labels(model, worker, "partial")
+        self.ttft_warm = metrics.ttft.labels(model, worker, "warm")
+
+    def ttft(self, matched_tokens: int, prompt_tokens: int) -> Histogram:
+        if matched_tokens <= 0:
+            return self.ttft_cold
+        return self.ttft_warm if matched_tokens >= 0.8 * prompt_tokens else self.ttft_partial
+
+    def requests(self, endpoint: str, outcome: str, code: int) -> Counter:
+        key = (endpoint, outcome, code)
+        child = self._requests.get(key)
+        if child is None:
+            child = self._metrics.requests.labels(endpoint, self._model, self._worker, outcome, str(code))
+            self._requests[key] = child
+        return child
+
+    def request_seconds(self, outcome: str) -> Histogram:
+        child = self._ends.get(outcome)
+        if child is None:
+            child = self._metrics.request_seconds.labels(self._model, self._worker, outcome)
+            self._ends[outcome] = child
+        return child
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One gauge family as `LiveState` reads it: values by label values."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    values: Iterable[tuple[tuple[str, ...], float]]
+
+
+class LiveState(Collector):
+    """Gauges that are read from the live objects at scrape time: a removed worker leaves no stale series."""
+
+    def __init__(self, read: Callable[[], Iterable[Gauge]]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # registering must not read a fleet that is still being built
+
+    def collect(self) -> Iterable[Metric]:
+        for gauge in self._read():
+            family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            for labels, value in gauge.values:
+                family.add_metric(labels, value)
+            yield family
