@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.types import WorkerId
 
@@ -58,15 +60,24 @@ class Lease:
     load: WorkerLoad
     uncached_tokens: int
     context_tokens: int
+    on_release: Callable[[], None] | None = None
+    """Called once, after the place is free again: whoever queues for one wakes up."""
     _decoding: bool = field(default=False, init=False)
     _released: bool = field(default=False, init=False)
 
     @classmethod
-    def take(cls, load: WorkerLoad, *, prompt_tokens: int, matched_tokens: int) -> Lease:
+    def take(
+        cls,
+        load: WorkerLoad,
+        *,
+        prompt_tokens: int,
+        matched_tokens: int,
+        on_release: Callable[[], None] | None = None,
+    ) -> Lease:
         uncached = max(0, prompt_tokens - matched_tokens)
         load.requests += 1
         load.waiting_tokens += uncached
-        return cls(load, uncached, prompt_tokens)
+        return cls(load, uncached, prompt_tokens, on_release)
 
     @property
     def worker(self) -> WorkerId:
@@ -93,3 +104,70 @@ class Lease:
             self.load.decoding_tokens -= self.context_tokens
         else:
             self.load.waiting_tokens -= self.uncached_tokens
+        if self.on_release is not None:
+            self.on_release()
+
+
+class LoadVector(NamedTuple):
+    """What one replica has in flight on one worker: state, not a count of changes, so that the last word of
+    a replica is always right and a silent one can be dropped with all it held."""
+
+    requests: int = 0
+    waiting_tokens: int = 0
+    decoding_tokens: int = 0
+
+
+class LoadBoard:
+    """The live load of every worker: this replica's own leases, and what its peers say they have there."""
+
+    def __init__(self) -> None:
+        self._loads: dict[WorkerId, WorkerLoad] = {}
+        self._peers: dict[str, Mapping[WorkerId, LoadVector]] = {}
+
+    def add(self, worker: WorkerId) -> WorkerLoad:
+        """The worker's load. One that comes back under its old name finds the leases it still has."""
+        load = self._loads.get(worker)
+        if load is None:
+            load = self._loads[worker] = WorkerLoad(worker)
+            self._sum_peers(load)
+        return load
+
+    def remove(self, worker: WorkerId) -> None:
+        """Leases that are still out keep their own load and release it in peace."""
+        self._loads.pop(worker, None)
+
+    def get(self, worker: WorkerId) -> WorkerLoad | None:
+        return self._loads.get(worker)
+
+    def __iter__(self) -> Iterator[WorkerLoad]:
+        return iter(self._loads.values())
+
+    def own_vector(self) -> dict[WorkerId, LoadVector]:
+        """What this replica tells its peers; workers with nothing in flight are left out."""
+        return {
+            load.worker: LoadVector(load.requests, load.waiting_tokens, load.decoding_tokens)
+            for load in self._loads.values()
+            if load.requests
+        }
+
+    def set_peer_loads(self, replica: str, vector: Mapping[WorkerId, LoadVector]) -> None:
+        """A peer's whole vector: what it said before no longer counts."""
+        before = self._peers.get(replica, {})
+        self._peers[replica] = dict(vector)
+        self._sum_again(before.keys() | vector.keys())
+
+    def drop_peer(self, replica: str) -> None:
+        """The replica fell silent: what it held is gone with it."""
+        self._sum_again(self._peers.pop(replica, {}).keys())
+
+    def _sum_again(self, workers: Collection[WorkerId]) -> None:
+        for worker in workers:
+            load = self._loads.get(worker)
+            if load is not None:
+                self._sum_peers(load)
+
+    def _sum_peers(self, load: WorkerLoad) -> None:
+        vectors = [vector[load.worker] for vector in self._peers.values() if load.worker in vector]
+        load.peer_requests = sum(v.requests for v in vectors)
+        load.peer_waiting_tokens = sum(v.waiting_tokens for v in vectors)
+        load.peer_decoding_tokens = sum(v.decoding_tokens for v in vectors)

@@ -46,6 +46,8 @@ class EngineInfo:
     version: str = ""
     model_entries: tuple[dict[str, object], ...] = ()
     """The `/v1/models` entries as the engine gave them, fields kept."""
+    served_names: tuple[str, ...] = ()
+    """Further names that the engine itself serves its base model under."""
 
 
 class WorkerState(Enum):

@@ -1,0 +1,96 @@
+"""What keeps requests away from a worker that is not to be trusted just now: breaker, overload mark, outlier
+ejection, and the slow start after it. One object for all, since one request's end feeds them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.fleet.breaker import Breaker, BreakerLimits, BreakerState, OverloadMark, Verdict
+from gateway.fleet.health import Health, HealthLimits
+from gateway.fleet.outliers import OutlierLimits, Outliers
+from gateway.types import WorkerId
+
+
+@dataclass(slots=True)
+class WorkerGuard:
+    breaker: Breaker
+    overload: OverloadMark
+    health: Health
+
+
+class Guards:
+    """A worker that was never heard of has a clean record. Times are of the caller's clock, in seconds."""
+
+    def __init__(
+        self,
+        *,
+        breaker: BreakerLimits | None = None,
+        outliers: OutlierLimits | None = None,
+        health: HealthLimits | None = None,
+    ) -> None:
+        self._breaker_limits = breaker or BreakerLimits()
+        self._health_limits = health or HealthLimits()
+        self._outliers = Outliers(outliers or OutlierLimits())
+        self._guards: dict[WorkerId, WorkerGuard] = {}
+        self._ejected: set[WorkerId] = set()
+
+    def of(self, worker: WorkerId) -> WorkerGuard:
+        guard = self._guards.get(worker)
+        if guard is None:
+            health = Health(self._health_limits)
+            guard = WorkerGuard(Breaker(self._breaker_limits), OverloadMark(), health)
+            self._guards[worker] = guard
+        return guard
+
+    def refusal(self, worker: WorkerId, now: float) -> str | None:
+        """Why it must not get a request now, in words; None where it may."""
+        guard = self.of(worker)
+        if not guard.breaker.allows(now):
+            if guard.breaker.state(now) is BreakerState.HALF_OPEN:
+                return "breaker half open: a probe is on its way"
+            return f"breaker open for another {guard.breaker.retry_in(now):.1f} s"
+        if self._outliers.ejected(worker, now):
+            return "ejected: it fails much more often than its peers"
+        return None
+
+    def busy_for(self, worker: WorkerId, now: float) -> float:
+        """Seconds for which it asked to be left alone; 0 where it did not."""
+        return self.of(worker).overload.remaining(now)
+
+    def begin(self, worker: WorkerId, now: float) -> bool:
+        """A request goes there. True where it is a half-open breaker's probe."""
+        return self.of(worker).breaker.begin(now)
+
+    def record(self, worker: WorkerId, verdict: Verdict, now: float, *, probe: bool = False) -> None:
+        guard = self.of(worker)
+        was_closed = guard.breaker.state(now) is BreakerState.CLOSED
+        guard.breaker.record(verdict, now, probe=probe)
+        if not was_closed and guard.breaker.state(now) is BreakerState.CLOSED:
+            guard.health.returned(now)
+        if verdict is Verdict.SUCCESS:
+            guard.overload.clear()
+        if verdict is not Verdict.NEUTRAL:
+            self._outliers.record(worker, failed=verdict is Verdict.FAILURE)
+
+    def busy(self, worker: WorkerId, now: float, retry_after: float | None = None) -> None:
+        """It answered 429 or that it is overloaded."""
+        self.of(worker).overload.set(now, retry_after)
+
+    def sweep(self, workers: list[WorkerId], now: float) -> list[WorkerId]:
+        """Once in a while: judge outliers, begin the slow start of those whose rest is over. Returns the
+        newly ejected."""
+        out = self._outliers.sweep(workers, now)
+        self._ejected.update(out)
+        for worker in [w for w in self._ejected if not self._outliers.ejected(w, now)]:
+            self._ejected.discard(worker)
+            self.of(worker).health.returned(now)
+        return out
+
+    def slow_start(self, worker: WorkerId, now: float) -> float:
+        """Factor of its weight, in (0, 1]."""
+        return self.of(worker).health.slow_start(now)
+
+    def forget(self, worker: WorkerId) -> None:
+        self._guards.pop(worker, None)
+        self._ejected.discard(worker)
+        self._outliers.forget(worker)

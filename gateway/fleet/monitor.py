@@ -1,0 +1,106 @@
+"""Active health checks: one task a worker, the machine of `health` in charge of what they mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.errors import ConfigError, UpstreamError
+from gateway.fleet.guards import Guards
+from gateway.fleet.health import HealthLimits
+from gateway.fleet.probe import Learned
+from gateway.fleet.registry import Registry
+from gateway.fleet.worker import Worker, WorkerSpec, WorkerState
+from gateway.types import Clock, WorkerId
+
+
+class Probe(Protocol):
+    async def alive(self, spec: WorkerSpec) -> None: ...
+
+    async def learn(self, spec: WorkerSpec) -> Learned: ...
+
+
+class HealthMonitor:
+    """Checks every registered worker from `start` to `close`; follows the registry as a listener.
+
+    An engine is asked again what it is at its first check, when it comes back, and every `learn_every`
+    checks: adapters loaded at run time become known, and those unloaded forgotten.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        probe: Probe,
+        guards: Guards,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        limits: HealthLimits | None = None,
+        starting_interval_s: float = 0.5,
+        learn_every: int = 6,
+    ) -> None:
+        self._registry = registry
+        self._probe = probe
+        self._guards = guards
+        self._clock = clock
+        self._random = random
+        self._limits = limits or HealthLimits()
+        self._starting_interval_s = starting_interval_s
+        self._learn_every = learn_every
+        self._checks: dict[WorkerId, int] = {}
+        self._tasks: dict[WorkerId, asyncio.Task[None]] = {}
+
+    def start(self) -> None:
+        """Needs a running loop."""
+        self._registry.subscribe(self)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def added(self, worker: Worker) -> None:
+        self._tasks[worker.id] = asyncio.get_running_loop().create_task(self._watch(worker))
+
+    def changed(self, worker: Worker) -> None:
+        """Its state is our own doing."""
+
+    def removed(self, worker: Worker) -> None:
+        self._checks.pop(worker.id, None)
+        self._guards.forget(worker.id)
+        task = self._tasks.pop(worker.id, None)
+        if task is not None:
+            task.cancel()
+
+    async def check(self, worker: Worker) -> bool:
+        """One check, now: ask, judge, tell the registry. True where the engine passed."""
+        health = self._guards.of(worker.id).health
+        try:
+            await self._probe.alive(worker.spec)
+            if self._must_learn(worker):
+                self._registry.learned(worker.id, await self._probe.learn(worker.spec))
+        except (UpstreamError, ConfigError) as error:
+            passed, reason = False, error.message
+        else:
+            passed, reason = True, ""
+        if self._registry.get(worker.id) is not worker:
+            return passed  # removed while its engine was asked
+        self._checks[worker.id] = self._checks.get(worker.id, 0) + 1
+        health.record(passed, self._clock())
+        if health.healthy is not None and (health.healthy or not passed):
+            self._registry.set_health(worker.id, health.healthy, reason)
+        return passed
+
+    def _must_learn(self, worker: Worker) -> bool:
+        if worker.info is None or worker.state is WorkerState.UNHEALTHY:
+            return True
+        return self._checks.get(worker.id, 0) % self._learn_every == 0
+
+    async def _watch(self, worker: Worker) -> None:
+        while True:
+            passed = await self.check(worker)
+            starting = worker.info is None and not passed
+            await asyncio.sleep(self._starting_interval_s if starting else self._limits.wait(self._random))

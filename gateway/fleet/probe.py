@@ -1,0 +1,151 @@
+"""Asks an engine what it is: `/v1/models`, `/metrics`, `/version`, `/kv_event_sources`, `/health`.
+
+Control plane, so httpx. Its errors become the gateway's own here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
+from gateway.fleet.engine_metrics import cache_config
+from gateway.fleet.worker import EngineInfo, WorkerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What one visit taught. `events`, `replay` and `topic` are None where the engine does not say."""
+
+    info: EngineInfo
+    events: str | None = None
+    replay: str | None = None
+    topic: str | None = None
+
+
+class EngineProbe:
+    """Visits engines over a client that the caller owns. Every call ends within its timeout (seconds)."""
+
+    def __init__(self, client: httpx.AsyncClient, *, timeout: float = 2.0) -> None:
+        self._client = client
+        self._timeout = timeout
+
+    async def alive(self, spec: WorkerSpec) -> None:
+        """Returns when `/health` says 2xx; raises an UpstreamError with the reason when not."""
+        response = await self._get(spec, "/health")
+        if not response.is_success:
+            raise UpstreamProtocolError(f"/health answers {response.status_code}")
+
+    async def learn(self, spec: WorkerSpec) -> Learned:
+        """Raises an UpstreamError where the engine can't be reached or does not name a model. Whatever else
+        it does not tell (metrics closed, no version) keeps the operator's word or the default."""
+        models = await self._get(spec, "/v1/models")
+        if not models.is_success:
+            raise UpstreamProtocolError(f"/v1/models answers {models.status_code}")
+        entries = model_entries(models.content)
+        metrics = await self._optional(spec, "/metrics")
+        version = await self._optional(spec, "/version")
+        info = engine_info(
+            spec,
+            entries,
+            cache_config(metrics.decode(errors="replace") if metrics else "", spec.dp_rank or 0),
+            _json_object(version).get("version"),
+        )
+        if spec.events is not None:
+            return Learned(info)
+        sources = _json_object(await self._optional(spec, "/kv_event_sources"))
+        return Learned(info, *event_source(sources, spec))
+
+    async def _optional(self, spec: WorkerSpec, path: str) -> bytes | None:
+        response = await self._get(spec, path)
+        return response.content if response.is_success else None
+
+    async def _get(self, spec: WorkerSpec, path: str) -> httpx.Response:
+        try:
+            return await self._client.get(spec.url + path, timeout=self._timeout)
+        except httpx.TimeoutException as error:
+            phase = "connect" if isinstance(error, httpx.ConnectTimeout) else "total"
+            raise UpstreamTimeout(f"{path} timed out after {self._timeout} s", phase=phase) from error
+        except httpx.ConnectError as error:
+            raise UpstreamConnectError(f"can't connect: {error}") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UpstreamProtocolError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+def model_entries(content: bytes) -> tuple[dict[str, object], ...]:
+    """Entries of a `/v1/models` answer, fields kept. Raises UpstreamProtocolError where there are none."""
+    data = _json_object(content).get("data")
+    entries = data if isinstance(data, list) else []
+    good = tuple(e for e in entries if isinstance(e, dict) and isinstance(e.get("id"), str))
+    if not good:
+        raise UpstreamProtocolError("/v1/models names no model")
+    return good
+
+
+def engine_info(
+    spec: WorkerSpec,
+    entries: tuple[dict[str, object], ...],
+    config: Mapping[str, int],
+    version: object = None,
+) -> EngineInfo:
+    """An operator's word stands above the engine's. Entries with a parent are adapters; of those without,
+    the first is the base model's name in its block keys, the others are further names of it."""
+    bases = [entry for entry in entries if not entry.get("parent")] or [entries[0]]
+    base = next((entry for entry in bases if entry["id"] == spec.model), bases[0])
+    max_len, root = base.get("max_model_len"), base.get("root")
+    return EngineInfo(
+        model=spec.model or str(base["id"]),
+        adapters=tuple(str(entry["id"]) for entry in entries if entry not in bases),
+        max_model_len=max_len if isinstance(max_len, int) else None,
+        model_path=root if isinstance(root, str) else None,
+        block_size=spec.block_size or config.get("block_size", EngineInfo.block_size),
+        capacity_blocks=spec.capacity_blocks or config.get("num_blocks", 0),
+        version=version if isinstance(version, str) else "",
+        model_entries=entries,
+        served_names=tuple(str(entry["id"]) for entry in bases if entry is not base),
+    )
+
+
+def event_source(
+    sources: Mapping[str, object], spec: WorkerSpec
+) -> tuple[str | None, str | None, str | None]:
+    """(events, replay, topic) of this worker's rank in a `/kv_event_sources` answer (vLLM in dev mode)."""
+    source = sources.get(str(spec.dp_rank or 0))
+    if not isinstance(source, dict) or not source.get("enable_kv_cache_events"):
+        return None, None, None
+    if source.get("publisher", "zmq") != "zmq":
+        return None, None, None
+    host = urlsplit(spec.url).hostname or ""
+    topic = source.get("topic")
+    return (
+        reachable(source.get("endpoint"), host),
+        reachable(source.get("replay_endpoint"), host),
+        topic if isinstance(topic, str) else None,
+    )
+
+
+def reachable(endpoint: object, host: str) -> str | None:
+    """An endpoint as an engine binds it (``tcp://*:5557``) as one to connect to: on the engine's own host."""
+    if not isinstance(endpoint, str) or not endpoint.startswith("tcp://"):
+        return None
+    bound, colon, port = endpoint.removeprefix("tcp://").rpartition(":")
+    if not colon or not port.isdigit():
+        return None
+    if bound in ("*", "0.0.0.0", "[::]", "::"):  # noqa: S104 - read, not bound
+        bound = f"[{host}]" if ":" in host else host
+    return f"tcp://{bound}:{port}"
+
+
+def _json_object(content: bytes | None) -> dict[str, object]:
+    """{} for whatever is not a JSON object: engines answer in many ways where they have no such path."""
+    if not content:
+        return {}
+    try:
+        data = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return data if isinstance(data, dict) else {}
