@@ -1,4 +1,4 @@
-"""A circuit breaker for one worker, and the mark of one that said it is overloaded. Pure: time is passed in."""
+"""A circuit breaker for one worker, and the mark of one that said it is overloaded. Time is passed in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BreakerLimits:
 
 @dataclass(slots=True)
 class Breaker:
-    """Closed → (failures in a row) → open → (time) → half-open: one probe at a time → closed or open again."""
+    """Closed → failures in a row → open → time passes → half-open, one probe at a time → closed or open."""
 
     limits: BreakerLimits = field(default_factory=BreakerLimits)
     _failures: int = 0
@@ -98,8 +98,8 @@ class Breaker:
 
 @dataclass(slots=True)
 class OverloadMark:
-    """A worker said 429 or "overloaded": left alone for a moment. It runs out by itself, and the worker's next
-    answer clears it sooner."""
+    """A worker said 429 or "overloaded": left alone for a moment. It runs out by itself, and the worker's
+    next answer clears it sooner."""
 
     rest_s: float = 1.0
     max_rest_s: float = 30.0

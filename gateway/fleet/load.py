@@ -48,6 +48,11 @@ class WorkerLoad:
         return self.decoding_tokens + self.peer_decoding_tokens
 
     @property
+    def occupancy(self) -> float:
+        """Share of its cache that holds something, 0…1; 0 where its capacity is not known."""
+        return min(1.0, self.cached_blocks / self.capacity_blocks) if self.capacity_blocks else 0.0
+
+    @property
     def full(self) -> bool:
         return self.max_requests is not None and self.all_requests >= self.max_requests
 
@@ -122,19 +127,25 @@ class LoadBoard:
 
     def __init__(self) -> None:
         self._loads: dict[WorkerId, WorkerLoad] = {}
+        self._left: dict[WorkerId, WorkerLoad] = {}
+        """Of removed workers that still serve something."""
         self._peers: dict[str, Mapping[WorkerId, LoadVector]] = {}
 
     def add(self, worker: WorkerId) -> WorkerLoad:
         """The worker's load. One that comes back under its old name finds the leases it still has."""
         load = self._loads.get(worker)
         if load is None:
-            load = self._loads[worker] = WorkerLoad(worker)
+            load = self._left.pop(worker) if worker in self._left else WorkerLoad(worker)
+            self._loads[worker] = load
             self._sum_peers(load)
         return load
 
     def remove(self, worker: WorkerId) -> None:
-        """Leases that are still out keep their own load and release it in peace."""
-        self._loads.pop(worker, None)
+        """Leases that are still out keep their load and release it in peace."""
+        load = self._loads.pop(worker, None)
+        if load is not None:
+            self._left[worker] = load
+        self._left = {w: left for w, left in self._left.items() if left.requests}
 
     def get(self, worker: WorkerId) -> WorkerLoad | None:
         return self._loads.get(worker)

@@ -55,7 +55,7 @@ class Outliers:
         return record is not None and now < record.until
 
     def sweep(self, workers: Iterable[WorkerId], now: float) -> list[WorkerId]:
-        """At the end of each window: judge, eject, start the next. Returns those newly ejected, worst first."""
+        """At the end of each window: judge, eject, start the next. Returns the newly ejected, worst first."""
         if self._window_ends is not None and now < self._window_ends:
             return []
         first, self._window_ends = self._window_ends is None, now + self.limits.window_s

@@ -15,6 +15,7 @@ import msgspec
 from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
 from gateway.fleet.engine_metrics import cache_config
 from gateway.fleet.worker import EngineInfo, WorkerSpec
+from gateway.kv.keys import BLOCK_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def engine_info(
         adapters=tuple(str(entry["id"]) for entry in entries if entry not in bases),
         max_model_len=max_len if isinstance(max_len, int) else None,
         model_path=root if isinstance(root, str) else None,
-        block_size=spec.block_size or config.get("block_size", EngineInfo.block_size),
+        block_size=spec.block_size or config.get("block_size", BLOCK_SIZE),
         capacity_blocks=spec.capacity_blocks or config.get("num_blocks", 0),
         version=version if isinstance(version, str) else "",
         model_entries=entries,

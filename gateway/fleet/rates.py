@@ -13,7 +13,7 @@ MIN_SAMPLES = 8
 DECAY = 0.95
 """Weight of the past at each sample: the last 20 samples or so decide."""
 DEAD_BAND = 0.2
-"""Workers this close to the fleet's median count as equal: noise must not make one of equals the favourite."""
+"""Workers this close to the fleet's median count as equal: noise must not make a favourite among equals."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from gateway.fleet.worker import WorkerSpec
 
 
 def parse_worker(text: str) -> WorkerSpec:
-    """`URL[,name=value]…` → WorkerSpec. Raises ConfigError that says what is wrong and what would be right."""
+    """`URL[,name=value]…` → WorkerSpec. Raises ConfigError that says what is wrong and what is wanted."""
     url, *options = (part.strip() for part in text.split(","))
     fields: dict[str, object] = {"url": url}
     for option in options:
