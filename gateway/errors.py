@@ -14,6 +14,7 @@ GatewayError
 │   ├── UpstreamConnectError    before a byte of the request was answered: another worker may be tried
 │   ├── UpstreamTimeout         connect, first byte, idle or total; says which
 │   └── UpstreamProtocolError   bytes that are not HTTP, or a body that ended too soon
+├── EventDecodeError            bytes from an engine that are not a batch of KV events
 ├── ConfigError                 settings that cannot work; the message says what to change
 └── StoreError                  Redis: absent, slow, refusing
 """
@@ -101,6 +102,10 @@ class UpstreamTimeout(UpstreamError):
 
 
 class UpstreamProtocolError(UpstreamError):
+    pass
+
+
+class EventDecodeError(GatewayError):
     pass
 
 
