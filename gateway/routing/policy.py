@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gateway.fleet.load import WorkerLoad
 from gateway.types import BlockKey
@@ -35,3 +35,17 @@ class Policy(Protocol):
     def score(
         self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
     ) -> list[float]: ...
+
+
+@runtime_checkable
+class Committing(Protocol):
+    """A policy that wants to know what became of its scores. `score` alone may be asked any number of times
+    (to explain, to shadow); only a choice that was acted on is told here, `index` being the chosen one."""
+
+    def chosen(
+        self,
+        request: RequestShape,
+        loads: Sequence[WorkerLoad],
+        matched_tokens: Sequence[int],
+        index: int,
+    ) -> None: ...

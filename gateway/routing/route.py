@@ -12,6 +12,20 @@ from gateway.prompt.base import PromptRequest
 from gateway.types import BlockKey, Usage, WorkerId
 
 
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What the router itself needs to know again when the request ends."""
+
+    probe: bool = False
+    """It is the single request that a half-open breaker let through."""
+    exact: bool = True
+    """Its tokens are the engine's own, so that counts may be compared."""
+    ahead_tokens: int = 0
+    """Prefill that waited on the worker before it."""
+    unit: int = 16
+    """Tokens in one of its keys."""
+
+
 @dataclass(slots=True)
 class Route:
     """One decision. Its lease is already taken; whoever holds the route releases it, on every exit."""
@@ -31,6 +45,7 @@ class Route:
     """Per prompt of the request, the keys of its cacheable blocks."""
     reason: str
     """Why this worker, in a word or two."""
+    notes: Notes = Notes()
 
 
 class Outcome(Enum):

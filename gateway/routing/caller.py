@@ -1,0 +1,20 @@
+"""Who asks: what the queue, the session policies and nobody else may know of a caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`key` names an API key (never the key itself); all who have none share one."""
+
+    key: str = ""
+    weight: float = 1.0
+    """Its share of a crowded fleet, against other keys' weights."""
+    priority: int = 0
+    """Lower goes first; every waiting request of a lower class goes before any of a higher."""
+    session: str = ""
+    """A stable name of its session, empty where there is none."""
+    deadline_s: float | None = None
+    """How long it is ready to queue; None takes the queue's own bound."""

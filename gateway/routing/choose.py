@@ -1,0 +1,33 @@
+"""From scores to one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from gateway.fleet.load import WorkerLoad
+
+_COLDNESS_STEPS = 20
+"""Occupancies within 5 % of a cache count as equal: a few blocks must not decide."""
+
+
+def pick(
+    scores: Sequence[float],
+    loads: Sequence[WorkerLoad],
+    matched_tokens: Sequence[int],
+    random: Random,
+) -> int:
+    """Index of the lowest score. Among equals a prompt that nobody knows goes to the emptiest cache, where it
+    pushes least out; then the fewest requests decide, then chance."""
+    lowest = min(scores)
+    tied = [i for i, score in enumerate(scores) if score == lowest]
+    if len(tied) > 1 and not any(matched_tokens[i] for i in tied):
+        tied = _smallest(tied, [int(load.occupancy * _COLDNESS_STEPS) for load in loads])
+    if len(tied) > 1:
+        tied = _smallest(tied, [load.all_requests for load in loads])
+    return tied[0] if len(tied) == 1 else random.choice(tied)
+
+
+def _smallest(indices: list[int], values: Sequence[int]) -> list[int]:
+    least = min(values[i] for i in indices)
+    return [i for i in indices if values[i] == least]
