@@ -1,0 +1,148 @@
+"""The HTTP/1.1 client of the hot path: one pool per worker, callbacks for the bytes, errors of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from gateway.errors import UpstreamConnectError, UpstreamTimeout
+from gateway.upstream.connection import Connection, StaleConnection
+from gateway.upstream.origin import Origin
+from gateway.upstream.parser import MAX_HEAD
+from gateway.upstream.pool import IdlePool
+from gateway.upstream.timeouts import Timeouts
+from gateway.upstream.wire import Sink, UpstreamRequest
+
+
+class UpstreamClient:
+    """Belongs to one event loop. How many requests are under way at once is not limited here: leases are.
+
+    `max_idle_age` stays below the 5 s after which uvicorn, and so vLLM, drops a quiet connection.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_idle: int = 256,
+        max_idle_age: float = 4.0,
+        max_head: int = MAX_HEAD,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._max_idle = max_idle
+        self._max_idle_age = max_idle_age
+        self._max_head = max_head
+        self._tls = tls
+        self._pools: dict[Origin, IdlePool] = {}
+        self._origins: dict[str, Origin] = {}
+        self._open: set[Connection] = set()
+        self.closed = False
+
+    def __repr__(self) -> str:
+        idle = sum(len(pool) for pool in self._pools.values())
+        return f"<UpstreamClient origins={len(self._pools)} open={len(self._open)} idle={idle}>"
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._open)
+
+    @property
+    def idle_connections(self) -> int:
+        return sum(len(pool) for pool in self._pools.values())
+
+    async def exchange(
+        self,
+        url: str,
+        request: UpstreamRequest,
+        sink: Sink,
+        timeouts: Timeouts,
+        deadline: float,
+    ) -> None:
+        """Send `request` to the worker at base URL `url` and give its answer to `sink`; returns when the
+        answer is whole. `deadline` is on the loop's clock.
+
+        Raises UpstreamConnectError, UpstreamTimeout or UpstreamProtocolError. When cancelled, in any phase,
+        the connection is closed at once, and that is how a worker learns that nobody waits any more.
+        """
+        origin = self._origin(url)
+        kept = self._pool(origin).take()
+        if kept is not None:
+            try:
+                await self._run(kept, request, sink, timeouts, deadline)
+            except StaleConnection:
+                pass
+            else:
+                return
+        fresh = await self._connect(origin, timeouts, deadline)
+        await self._run(fresh, request, sink, timeouts, deadline)
+
+    async def _run(
+        self,
+        connection: Connection,
+        request: UpstreamRequest,
+        sink: Sink,
+        timeouts: Timeouts,
+        deadline: float,
+    ) -> None:
+        if await connection.run(request, sink, timeouts, deadline):
+            if self.closed:
+                connection.close()
+            else:
+                self._pool(connection.origin).give(connection)
+
+    async def _connect(self, origin: Origin, timeouts: Timeouts, deadline: float) -> Connection:
+        loop = asyncio.get_running_loop()
+        limit = min(timeouts.connect, deadline - loop.time())
+        connection = Connection(origin, loop, self._forget, self._max_head)
+        if origin.tls and self._tls is None:
+            # reading the system's certificates takes a while: once, and only where a worker speaks TLS
+            self._tls = ssl.create_default_context()
+        tls = self._tls if origin.tls else None
+        try:
+            async with asyncio.timeout(max(0.0, limit)):
+                await loop.create_connection(lambda: connection, origin.host, origin.port, ssl=tls)
+        except TimeoutError as error:
+            phase = "connect" if limit == timeouts.connect else "total"
+            raise UpstreamTimeout(f"{origin} did not accept a connection in time", phase=phase) from error
+        except (OSError, ssl.CertificateError) as error:
+            raise UpstreamConnectError(f"{origin} refused the connection: {error}") from error
+        if connection.closed:
+            raise UpstreamConnectError(f"{origin} closed the connection as soon as it was open")
+        self._open.add(connection)
+        return connection
+
+    def _origin(self, url: str) -> Origin:
+        origin = self._origins.get(url)
+        if origin is None:
+            origin = self._origins[url] = Origin.parse(url)
+        return origin
+
+    def _pool(self, origin: Origin) -> IdlePool:
+        pool = self._pools.get(origin)
+        if pool is None:
+            loop = asyncio.get_running_loop()
+            pool = self._pools[origin] = IdlePool(loop, max_idle=self._max_idle, max_age=self._max_idle_age)
+        return pool
+
+    def _forget(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        pool = self._pools.get(connection.origin)
+        if pool is not None:
+            pool.discard(connection)
+
+    def forget_origin(self, url: str) -> None:
+        """A worker has left: its idle connections close, its pool goes. Answers under way finish."""
+        origin = self._origins.pop(url, None)
+        if origin is not None and origin not in self._origins.values():
+            pool = self._pools.pop(origin, None)
+            if pool is not None:
+                pool.close()
+
+    async def close(self) -> None:
+        """Close every connection; answers under way fail."""
+        self.closed = True
+        for pool in self._pools.values():
+            pool.close()
+        for connection in list(self._open):
+            connection.close()
+        # transports tell of their end in the loop's next turn
+        await asyncio.sleep(0)

@@ -1,0 +1,206 @@
+"""One HTTP/1.1 connection to a worker: bytes in, callbacks out, one exchange at a time.
+
+Nothing here waits but `run`, and that on a single future: each read is parsed and given to the sink inside
+the transport's own callback, so a chunk costs no task and no wake-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
+from gateway.upstream.origin import Origin
+from gateway.upstream.parser import MAX_HEAD, AnswerParser
+from gateway.upstream.timeouts import Timeouts
+from gateway.upstream.wire import Sink, UpstreamRequest
+
+_ONE_WRITE = 64 * 1024
+# the loop's clock may tick coarsely: a timer is set a hair later than its limit, never to fire before it
+_TICK = 0.001
+
+
+class StaleConnection(Exception):
+    """A kept connection ended before a byte of the answer. The worker closed it while our request was on its
+    way, which says nothing about the worker; the client tries once more on a fresh one."""
+
+
+class Connection(asyncio.Protocol):
+    """Idle (in the pool, or just made), busy (inside `run`) or closed."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        loop: asyncio.AbstractEventLoop,
+        on_closed: Callable[[Connection], None],
+        max_head: int = MAX_HEAD,
+    ) -> None:
+        self.origin = origin
+        self.served = 0
+        self.closed = False
+        self.idle_since = 0.0
+        self._loop = loop
+        self._on_closed = on_closed
+        self._parser = AnswerParser(max_head)
+        self._transport: asyncio.Transport
+        self._done: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
+        self._head_given = False
+        self._body_begun = False
+        self._paused = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "idle" if self._done is None else "busy"
+        paused = " paused" if self._paused else ""
+        return f"<Connection {self.origin} {state}{paused} served={self.served}>"
+
+    # -- one exchange -------------------------------------------------------------------------------------
+
+    async def run(self, request: UpstreamRequest, sink: Sink, timeouts: Timeouts, deadline: float) -> bool:
+        """Send `request`, give the answer to `sink`, return when it is whole: True where the connection may
+        serve again. `deadline` is on the loop's clock. Raises UpstreamError, StaleConnection or what the sink
+        raised; cancellation closes the connection at once."""
+        if self.closed:
+            raise StaleConnection
+        self._parser.begin(request.method)
+        self._sink = sink
+        self._head_given = self._body_begun = False
+        self._timeouts, self._deadline = timeouts, deadline
+        self._last_read = self._loop.time()
+        self._first_byte_due = self._last_read + timeouts.first_byte_of(streamed=request.streamed)
+        self._done = self._loop.create_future()
+        self._write(request)
+        self._watch_time()
+        try:
+            await self._done
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._done = self._sink = None
+            if self._timer is not None:
+                self._timer.cancel()
+        self.served += 1
+        return self._settle()
+
+    def _write(self, request: UpstreamRequest) -> None:
+        head = request.head(self.origin)
+        if len(request.body) <= _ONE_WRITE:
+            self._transport.write(head + request.body)
+        else:
+            self._transport.write(head)
+            self._transport.write(request.body)
+
+    def _settle(self) -> bool:
+        """After a whole answer: fit to serve again, or closed."""
+        if self.closed or not self._parser.reusable or self._transport.get_write_buffer_size() > 0:
+            self.close()
+            return False
+        self.resume()
+        return True
+
+    def close(self) -> None:
+        """At once; what is under way fails."""
+        if not self.closed:
+            self.closed = True
+            self._transport.abort()
+            self._on_closed(self)
+
+    def _fail(self, error: Exception) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(error)
+        self.close()
+
+    # -- backpressure -------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        if not self._paused and not self.closed:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._paused and not self.closed:
+            self._paused = False
+            self._last_read = self._loop.time()
+            self._transport.resume_reading()
+
+    # -- time ---------------------------------------------------------------------------------------------
+
+    def _watch_time(self) -> None:
+        """One timer for all limits. A read moves `_last_read` and leaves the timer alone: when it fires, it
+        looks how much is left."""
+        now = self._loop.time()
+        if not self._body_begun:
+            phase, due = "first_byte", self._first_byte_due
+        else:
+            # while the client is the slow one, the worker is not late
+            phase, due = "idle", (now if self._paused else self._last_read) + self._timeouts.idle
+        if self._deadline < due:
+            phase, due = "total", self._deadline
+        if now < due:
+            self._timer = self._loop.call_later(due - now + _TICK, self._watch_time)
+        else:
+            self._fail(UpstreamTimeout(f"{self.origin} did not answer in time ({phase})", phase=phase))
+
+    # -- from the transport -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - narrows the type
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        done = self._done
+        if done is None or done.done():
+            # bytes that nobody asked for: the next answer on this connection could not be trusted
+            self.close()
+            return
+        self._last_read = self._loop.time()
+        parser = self._parser
+        parser.feed(data)
+        self._deliver()
+        if parser.error is not None:
+            self._fail(UpstreamProtocolError(f"{self.origin} sent {parser.error}"))
+        elif parser.complete and not done.done():
+            done.set_result(None)
+
+    def _deliver(self) -> None:
+        parser, sink = self._parser, self._sink
+        if parser.head is None or sink is None:
+            return
+        try:
+            if not self._head_given:
+                self._head_given = True
+                sink.on_head(parser.head, self)
+            data = parser.take()
+            if data or parser.complete:
+                self._body_begun = True
+                sink.on_body(data, parser.complete)
+        except Exception as error:  # noqa: BLE001 - the sink's failure belongs to whoever awaits `run`
+            self._fail(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.closed:
+            self.closed = True
+            self._on_closed(self)
+        done = self._done
+        if done is None or done.done():
+            return
+        parser = self._parser
+        if exc is None:
+            parser.end()
+        if parser.complete:
+            self._deliver()
+            if not done.done():
+                done.set_result(None)
+        elif parser.received:
+            done.set_exception(UpstreamProtocolError(f"{self.origin} closed the connection inside an answer"))
+        elif self.served:
+            done.set_exception(StaleConnection())
+        else:
+            done.set_exception(UpstreamConnectError(f"{self.origin} closed the connection without an answer"))

@@ -1,0 +1,69 @@
+"""What goes to a worker, what comes back, and who takes it: the contracts of the upstream client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from gateway.upstream.headers import Headers
+from gateway.upstream.origin import Origin
+
+_WITHOUT_BODY = frozenset((b"GET", b"HEAD", b"OPTIONS", b"DELETE"))
+
+
+class Framing(Enum):
+    """What ends an answer's body."""
+
+    NONE = "none"
+    LENGTH = "length"
+    CHUNKED = "chunked"
+    CLOSE = "close"
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    status: int
+    headers: Headers
+    """Names in lower case; order and duplicates kept."""
+    framing: Framing
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    method: bytes
+    target: bytes
+    """Path and query, percent-encoded, without the origin's own prefix."""
+    headers: Headers
+    """All but ``host`` and ``content-length``, which are written here."""
+    body: bytes = b""
+    streamed: bool = False
+    """The answer is expected piece by piece; it decides which first-byte limit holds."""
+
+    def head(self, origin: Origin) -> bytes:
+        """The request up to its body, as it goes on the wire."""
+        parts = [self.method, b" ", origin.prefix, self.target, b" HTTP/1.1\r\nhost: ", origin.host_header]
+        for name, value in self.headers:
+            parts += (b"\r\n", name, b": ", value)
+        if self.body or self.method not in _WITHOUT_BODY:
+            parts.append(b"\r\ncontent-length: %d" % len(self.body))
+        parts.append(b"\r\n\r\n")
+        return b"".join(parts)
+
+
+class Flow(Protocol):
+    """Backpressure: stop and go for the bytes of one answer."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class Sink(Protocol):
+    """Takes one answer. Called from the event loop and must not block; an exception ends the exchange."""
+
+    def on_head(self, head: ResponseHead, flow: Flow) -> None: ...
+
+    def on_body(self, data: bytes, last: bool) -> None:
+        """What one read brought. `last` comes once, with the final bytes, which may be none."""
+        ...
