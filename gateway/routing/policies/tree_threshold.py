@@ -6,9 +6,9 @@
 - Else the worker with the smallest tree.
 
 Source: the cache-aware policy of the SGLang router (sgl-router), defaults 0.3 / 64 / 1.5. There a tree of
-characters, fed by the router's own decisions, stands for each worker's cache; here the matches are our index's,
-in tokens, and the size of a tree is the number of blocks known there. So the baseline sees more truth than
-the original does.
+characters, fed by the router's own decisions, stands for each worker's cache; here the matches are our
+index's, in tokens, and the size of a tree is the number of blocks known there. So the baseline sees more
+truth than the original does.
 """
 
 from __future__ import annotations
