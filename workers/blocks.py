@@ -102,20 +102,19 @@ class BlockPool:
     def register(
         self,
         scope: CacheScope,
-        table: Sequence[int],
+        blocks: Sequence[int],
         keys: Sequence[BlockKey],
-        start: int,
+        parent: BlockKey | None,
         token_ids: tuple[int, ...],
     ) -> None:
-        """Blocks number start … len(keys)-1 of a sequence are full and can be found from now on.
+        """Consecutive `blocks` of one sequence are full: from now on each can be found by its key.
 
-        `table` and `keys` are the sequence's own, from its first block. `token_ids` are those of the new
-        blocks, in order.
+        `parent` is the key before the first, None where it begins the prompt; `token_ids` are those of
+        these blocks, in order.
         """
         key_of = self._key
         holders = self._holders
-        new = keys[start:]
-        for block, key in zip(table[start : len(keys)], new, strict=True):
+        for block, key in zip(blocks, keys, strict=True):
             key_of[block] = key
             held = holders.setdefault(key, block)
             if isinstance(held, dict):
@@ -123,7 +122,7 @@ class BlockPool:
             elif held != block:
                 holders[key] = {held: None, block: None}
         if self._log is not None:
-            self._log.stored(scope, new, keys[start - 1] if start else None, token_ids)
+            self._log.stored(scope, keys, parent, token_ids)
 
     def release(self, table: Sequence[int]) -> None:
         """A sequence's user count goes. Its tail queues before its head, hence is evicted first: without the

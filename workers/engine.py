@@ -113,9 +113,11 @@ class Engine:
             return []
         schedule = self.scheduler.schedule()
         sampled = self.runner.execute(schedule.items())
-        outputs = self.scheduler.complete(schedule, sampled)
+        self.scheduler.complete(schedule, [sample.token_id if sample else None for sample in sampled])
         self._publish()
-        return outputs
+        return [
+            seq.newest(sample) for (seq, _), sample in zip(schedule.batch, sampled, strict=True) if sample
+        ]
 
     def reset_prefix_cache(self) -> bool:
         """False, and nothing done, while blocks are in use. As in vLLM, the event that tells of it travels

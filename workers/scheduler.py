@@ -10,14 +10,14 @@ arrival is preempted: it gives back its blocks, goes to the head of the queue an
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.kv.keys import cacheable_blocks
 from gateway.types import BlockKey
 from workers.blocks import BlockPool, expect
 from workers.sequence import SequenceState, Status
-from workers.types import EngineConfig, EngineRequest, Sampled, StepItem, TokenOutput
+from workers.types import EngineConfig, EngineRequest, StepItem, TokenOutput
 
 
 class RequestRefused(ValueError):
@@ -47,9 +47,9 @@ class Schedule:
             for seq, count in self.batch
         ]
 
-    def shapes(self) -> Iterator[tuple[int, int]]:
+    def shapes(self) -> list[tuple[int, int]]:
         """(tokens fed, tokens before them) of each sequence: what a step's time depends on."""
-        return ((count, seq.num_computed) for seq, count in self.batch)
+        return [(count, seq.num_computed) for seq, count in self.batch]
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class Scheduler:
         self.check(request)
         if request.request_id in self._waiting or request.request_id in self._running:
             raise RequestRefused(f"request id {request.request_id} is already here")
-        sequence = SequenceState(request, self.config.block_size, prompt_keys)
+        sequence = SequenceState(request, self.config, self._eos, prompt_keys)
         self._waiting[request.request_id] = sequence
 
     def abort(self, request_id: str) -> TokenOutput | None:
@@ -132,19 +132,28 @@ class Scheduler:
             self._admit_waiting(schedule, budget)
         return schedule
 
-    def complete(self, schedule: Schedule, sampled: Sequence[Sampled | None]) -> list[TokenOutput]:
-        """Take in a computed step: one output a new token, finished sequences freed. `sampled` is parallel
-        to the batch; sequences aborted meanwhile are passed over."""
-        outputs = []
-        for (sequence, count), sample in zip(schedule.batch, sampled, strict=True):
+    def complete(self, schedule: Schedule, tokens: Sequence[int | None]) -> list[SequenceState]:
+        """Take in a computed step: `tokens` is parallel to the batch, None where a sequence has known tokens
+        left to compute. Returns those that got a token; the finished ones among them hold nothing any more.
+        Sequences aborted meanwhile are passed over."""
+        counters = self.counters
+        advanced = []
+        for (sequence, count), token in zip(schedule.batch, tokens, strict=True):
             if sequence.status is not Status.RUNNING:
                 continue
             sequence.num_computed += count
-            if sequence.num_computed == sequence.num_tokens:
-                if sample is None:
-                    raise ValueError(f"the runner gave no token for {sequence!r}")
-                outputs.append(self._append(sequence, sample))
-        return outputs
+            if sequence.num_computed < sequence.num_tokens:
+                continue
+            if token is None:
+                raise ValueError(f"the runner gave no token for {sequence!r}")
+            advanced.append(sequence)
+            counters.generation_tokens += 1
+            if not sequence.output:
+                counters.prompt_tokens += len(sequence.prompt)
+            if sequence.append(token):
+                del self._running[sequence.request.request_id]
+                self._free(sequence)
+        return advanced
 
     def check_integrity(self) -> None:
         """Recompute what can be recomputed; raises AssertionError at the first thing that differs."""
@@ -162,22 +171,24 @@ class Scheduler:
             expect(sequence.status is Status.WAITING and not sequence.blocks, "who waits holds nothing")
 
     def _schedule_running(self, schedule: Schedule, budget: int) -> int:
+        size = self.config.block_size
         for sequence in list(self._running.values()):
             # the preempted are the latest, so behind the first of them there are only others
             if not budget or sequence.status is not Status.RUNNING:
                 break
             count = min(sequence.num_tokens - sequence.num_computed, budget)
-            if not self._make_room(sequence, count):
+            end = sequence.num_computed + count
+            if end > len(sequence.blocks) * size and not self._make_room(sequence, end):
                 break
-            self._take(schedule, sequence, count)
+            schedule.batch.append((sequence, count))
+            if end // size > sequence.num_registered:
+                self._register(sequence, end)
             budget -= count
         return budget
 
-    def _make_room(self, sequence: SequenceState, count: int) -> bool:
-        """Blocks for `count` more tokens, preempting later arrivals; False where it fell victim itself."""
-        need = self._blocks_for(sequence.num_computed + count) - len(sequence.blocks)
-        if need <= 0:
-            return True
+    def _make_room(self, sequence: SequenceState, tokens: int) -> bool:
+        """Blocks for `tokens` in all, preempting later arrivals; False where it fell victim itself."""
+        need = self._blocks_for(tokens) - len(sequence.blocks)
         while self.pool.num_free < need:
             request_id, victim = self._running.popitem()
             self._preempt(request_id, victim)
@@ -200,9 +211,10 @@ class Scheduler:
             sequence.num_computed = len(hits) * self.config.block_size
             self._count_query(sequence)
             count = min(sequence.num_tokens - sequence.num_computed, budget)
-            need = self._blocks_for(sequence.num_computed + count) - len(hits)
-            sequence.blocks = hits + self.pool.allocate(need)
-            self._take(schedule, sequence, count)
+            end = sequence.num_computed + count
+            sequence.blocks = hits + self.pool.allocate(self._blocks_for(end) - len(hits))
+            schedule.batch.append((sequence, count))
+            self._register(sequence, end)
             budget -= count
 
     def _find_cached(self, sequence: SequenceState) -> list[int] | None:
@@ -218,15 +230,16 @@ class Scheduler:
             return None
         return hits
 
-    def _take(self, schedule: Schedule, sequence: SequenceState, count: int) -> None:
-        schedule.batch.append((sequence, count))
+    def _register(self, sequence: SequenceState, end: int) -> None:
+        """Make its blocks that are full once positions up to `end` are computed findable."""
         size = self.config.block_size
-        full = (sequence.num_computed + count) // size
+        full = end // size
         first = sequence.num_registered
         if full > first and self.config.enable_prefix_caching:
             tokens = sequence.token_ids(first * size, full * size)
-            keys = sequence.keys if len(sequence.keys) == full else sequence.keys[:full]
-            self.pool.register(sequence.request.scope, sequence.blocks, keys, first, tokens)
+            keys = sequence.keys[first:full]
+            parent = sequence.keys[first - 1] if first else None
+            self.pool.register(sequence.request.scope, sequence.blocks[first:full], keys, parent, tokens)
             sequence.num_registered = full
 
     def _count_query(self, sequence: SequenceState) -> None:
@@ -237,24 +250,6 @@ class Scheduler:
         if self.config.enable_prefix_caching and not sequence.request.skip_cache_read:
             self.counters.prefix_cache_queries += sequence.num_tokens
             self.counters.prefix_cache_hits += sequence.num_computed
-
-    def _append(self, sequence: SequenceState, sample: Sampled) -> TokenOutput:
-        sequence.append(sample.token_id)
-        self.counters.generation_tokens += 1
-        if len(sequence.output) == 1:
-            self.counters.prompt_tokens += len(sequence.prompt)
-        reason, stop = sequence.finish_reason(self._eos, self.config.max_model_len)
-        if reason is not None:
-            del self._running[sequence.request.request_id]
-            self._free(sequence)
-        return TokenOutput(
-            request_id=sequence.request.request_id,
-            token_id=sample.token_id,
-            num_cached_tokens=sequence.num_cached_tokens or 0,
-            logprobs=sample.logprobs,
-            finish_reason=reason,
-            stop_reason=stop,
-        )
 
     def _preempt(self, request_id: str, victim: SequenceState) -> None:
         self.pool.release(victim.blocks)

@@ -7,7 +7,7 @@ discrete-event simulation: it says how long a step takes, and whoever drives it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from xxhash import xxh3_64_intdigest
 
@@ -165,22 +165,25 @@ class VirtualEngine:
         self._step = self.scheduler.schedule()
         return self._timing.step_seconds(self._step.shapes())
 
-    def finish(self, now: float) -> list[TokenOutput]:
-        """The step's tokens; `now` stamps its cache events."""
+    def finish(self, now: float) -> list[SequenceState]:
+        """The sequences that got a token, those with a `finish_reason` for the last time; `now` stamps the
+        step's cache events."""
         if self._step is None:
             raise ValueError("no step is in progress")
         step, self._step = self._step, None
-        outputs = self.scheduler.complete(step, list(self._sampled(step)))
+        advanced = self.scheduler.complete(step, self._tokens(step))
         if self._log is not None and self._on_events is not None:
             events = self._log.take()
             if events:
                 self._on_events(EventBatch(ts=now, events=events, dp_rank=0))
-        return outputs
+        return advanced
 
     def stats(self) -> EngineStats:
         return stats_of(self.scheduler)
 
-    def _sampled(self, step: Schedule) -> Iterable[Sampled | None]:
-        for sequence, count in step.batch:
-            whole = sequence.num_computed + count == sequence.num_tokens
-            yield Sampled(self._next_token(sequence)) if whole else None
+    def _tokens(self, step: Schedule) -> list[int | None]:
+        draw = self._next_token
+        return [
+            draw(sequence) if sequence.num_computed + count == sequence.num_tokens else None
+            for sequence, count in step.batch
+        ]
