@@ -1,0 +1,1 @@
+"""The arithmetic of the reference engine: a Llama-family decoder over paged K/V, in float32 NumPy."""
