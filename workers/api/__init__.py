@@ -1,0 +1,1 @@
+"""The engine's HTTP API: the endpoints, bodies, streams and errors that vLLM speaks."""
