@@ -70,7 +70,6 @@ class HealthMonitor:
 
     def removed(self, worker: Worker) -> None:
         self._checks.pop(worker.id, None)
-        self._guards.forget(worker.id)
         task = self._tasks.pop(worker.id, None)
         if task is not None:
             task.cancel()

@@ -11,6 +11,7 @@ from gateway.fleet.load import LoadBoard
 from gateway.fleet.pool import Target, build_targets, refuse_mixed_blocks
 from gateway.fleet.probe import Learned
 from gateway.fleet.worker import Worker, WorkerSpec, WorkerState
+from gateway.kv.keys import BLOCK_SIZE
 from gateway.types import Clock, WorkerId
 
 
@@ -165,6 +166,11 @@ class Registry:
         if self._targets is None:
             self._targets = build_targets(self.workers(), self._aliases, self._declared)
         return self._targets
+
+    def unit_of(self, model: str) -> int:
+        """Tokens in one block key of this model's pool."""
+        target = self.targets().get(model)
+        return target.unit if target is not None else BLOCK_SIZE
 
     def model_entries(self) -> list[dict[str, object]]:
         """`/v1/models`: the union over ready and draining workers, fields kept, first come first named;

@@ -1,0 +1,123 @@
+"""Where would this request go, and why? Asks what routing asks; sends and reserves nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from gateway.fleet.load import WorkerLoad
+from gateway.fleet.worker import Worker
+from gateway.prompt.base import PromptRequest
+from gateway.routing.caller import Caller
+from gateway.routing.router import ANYBODY, Router
+from gateway.routing.weighing import Reading, Weighing
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker as the decision saw it."""
+
+    worker: str
+    url: str
+    state: str
+    matched_tokens: int
+    uncached_tokens: int
+    requests: int
+    waiting_tokens: int
+    decoding_tokens: int
+    cached_blocks: int
+    capacity_blocks: int
+    prefill_rate: float
+    score: float | None
+    """None where it is not a candidate; infinity is told as None too, for JSON has no such number."""
+    chosen: bool
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All figures of one decision; JSON-able as it is."""
+
+    model: str
+    adapter: str
+    sent_as: str
+    policy: str
+    tokenizer: str
+    exact: bool
+    prompts: int
+    prompt_tokens: int
+    block_size: int
+    blocks: int
+    """Blocks that a cache could serve, over all prompts."""
+    reusable_tokens: int
+    chosen: str | None
+    reason: str
+    workers: tuple[WorkerView, ...]
+    """Candidates by score, best first, then the others."""
+
+
+async def explain(router: Router, request: PromptRequest, *, caller: Caller = ANYBODY) -> Explanation:
+    """Raises ModelNotFound or Unavailable as routing would; a full fleet is explained, not raised."""
+    reading = await router.read(request, caller)
+    # a draw of its own, so that asking does not change what is drawn next
+    weighing = router.weigh(reading, random=Random(0))
+    views = [_view(worker, reading, weighing, router.load_of(worker)) for worker in weighing.workers]
+    winner = weighing.winner
+    return Explanation(
+        model=reading.scope.model,
+        adapter=reading.scope.adapter,
+        sent_as=reading.target.name,
+        policy=weighing.policy.name,
+        tokenizer=reading.encoder or "none",
+        exact=reading.exact,
+        prompts=len(reading.prompts),
+        prompt_tokens=reading.prompt_tokens,
+        block_size=reading.target.unit,
+        blocks=sum(len(prompt.cacheable) for prompt in reading.prompts),
+        reusable_tokens=weighing.reusable,
+        chosen=None if winner is None else weighing.candidates[winner].id,
+        reason="" if winner is None else weighing.reason,
+        workers=tuple(sorted(views, key=_best_first)),
+    )
+
+
+def _view(worker: Worker, reading: Reading, weighing: Weighing, load: WorkerLoad) -> WorkerView:
+    index = next((i for i, c in enumerate(weighing.candidates) if c is worker), None)
+    score = None if index is None else weighing.scores[index]
+    matched = weighing.matches.get(worker.id, 0)
+    return WorkerView(
+        worker=worker.id,
+        url=worker.spec.url,
+        state=worker.state.value,
+        matched_tokens=matched,
+        uncached_tokens=max(0, reading.prompt_tokens - matched),
+        requests=load.all_requests,
+        waiting_tokens=load.all_waiting_tokens,
+        decoding_tokens=load.all_decoding_tokens,
+        cached_blocks=load.cached_blocks,
+        capacity_blocks=load.capacity_blocks,
+        prefill_rate=load.prefill_rate,
+        score=None if score is None or abs(score) == float("inf") else score,
+        chosen=index is not None and index == weighing.winner,
+        verdict=_verdict(worker, index, weighing),
+    )
+
+
+def _verdict(worker: Worker, index: int | None, weighing: Weighing) -> str:
+    if index is None:
+        return f"not a candidate: {weighing.refusals[worker.id].text}"
+    assert weighing.winner is not None  # noqa: S101 - there is a candidate, so somebody won
+    best = weighing.scores[weighing.winner]
+    if index == weighing.winner:
+        others = sum(score == best for score in weighing.scores) - 1
+        return f"chosen: lowest score, with {others} others" if others else "chosen: lowest score"
+    gap = weighing.scores[index] - best
+    if gap == 0:
+        return "same score: lost the tie (coldest cache, then fewest requests, then chance)"
+    longer = weighing.matched[index] - weighing.matched[weighing.winner]
+    held = f", though it holds {longer} tokens more" if longer > 0 else ""
+    return f"score is {gap:.1f} higher{held}"
+
+
+def _best_first(view: WorkerView) -> tuple[bool, bool, float]:
+    return (not view.chosen, view.score is None, view.score or 0.0)

@@ -1,0 +1,296 @@
+"""From a request to a worker, step by step: resolve → read (render, tokenise, keys) → weigh (filter, match,
+score, pick) → take (lease, placement). Between weighing and taking lies no await, so nobody else's decision
+can make the load stale that this one was made on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from random import Random
+from typing import Protocol
+
+from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Overloaded, Unavailable
+from gateway.fleet.breaker import Verdict
+from gateway.fleet.guards import Guards
+from gateway.fleet.load import Lease, LoadBoard, WorkerLoad
+from gateway.fleet.pool import Target
+from gateway.fleet.rates import PrefillRates
+from gateway.fleet.registry import Registry
+from gateway.fleet.worker import Worker
+from gateway.index.base import IndexReader, IndexWriter
+from gateway.kv.keys import root_key
+from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt
+from gateway.routing.admission import Admission, Place
+from gateway.routing.caller import Caller
+from gateway.routing.candidates import Refusal, Why, refusal
+from gateway.routing.choose import pick
+from gateway.routing.feedback import Feedback
+from gateway.routing.keys import prompt_keys
+from gateway.routing.observer import NullObserver, RoutingObserver
+from gateway.routing.policy import Committing, RequestShape
+from gateway.routing.route import Notes, Outcome, Route
+from gateway.routing.table import PolicyTable
+from gateway.routing.upkeep import Upkeep
+from gateway.routing.weighing import Reading, Weighing
+from gateway.types import CacheScope, Clock, Usage, WorkerId
+
+ANYBODY = Caller()
+RETRY_AFTER_S = 1.0
+"""Told to callers where nothing better is known."""
+
+_VERDICTS = {
+    Outcome.OK: Verdict.SUCCESS,
+    Outcome.UPSTREAM_ERROR: Verdict.FAILURE,
+    Outcome.TIMEOUT: Verdict.FAILURE,
+}
+
+
+class RoutingIndex(IndexReader, IndexWriter, Protocol):
+    """Both sides of one index."""
+
+
+class Router:
+    """`encoders` gives a base model's way to tokens, or None where there is none (then load decides).
+    `upkeep` is to be subscribed to the registry by whoever puts the parts together. Without `admission` a
+    full fleet refuses at once."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        board: LoadBoard,
+        guards: Guards,
+        index: RoutingIndex,
+        policies: PolicyTable,
+        encoders: Callable[[str], PromptEncoder | None],
+        *,
+        clock: Clock,
+        random: Random,
+        cached_keys: Callable[[WorkerId], int] | None = None,
+        admission: Admission | None = None,
+        observer: RoutingObserver | None = None,
+    ) -> None:
+        self._registry = registry
+        self._board = board
+        self._guards = guards
+        self._index = index
+        self.policies = policies
+        self._encoders = encoders
+        self._clock = clock
+        self._random = random
+        self._admission = admission
+        self._observer = observer or NullObserver()
+        self.rates = PrefillRates()
+        self.feedback = Feedback(index, self._observer)
+        self.upkeep = Upkeep(registry, board, guards, self.rates, index, self.feedback, cached_keys)
+
+    async def route(
+        self,
+        request: PromptRequest,
+        *,
+        exclude: frozenset[WorkerId] = frozenset(),
+        caller: Caller = ANYBODY,
+    ) -> Route:
+        """Raises ModelNotFound, Unavailable or Overloaded (see RouterProtocol)."""
+        began = self._clock()
+        try:
+            reading = await self.read(request, caller)
+            route, policy = await self._place(reading, exclude, caller)
+        except GatewayError as error:
+            self._observer.refused(request.model, type(error).__name__)
+            raise
+        self._observer.decided(reading.target.model, policy, route.reason, self._clock() - began)
+        return route
+
+    def finish(self, route: Route, outcome: Outcome, usage: Usage | None, ttft: float | None) -> None:
+        """What the end of a try teaches: breaker, overload mark, prefill rates, index."""
+        now = self._clock()
+        verdict = _VERDICTS.get(outcome, Verdict.NEUTRAL)
+        self._guards.record(route.worker, verdict, now, probe=route.notes.probe)
+        if outcome is Outcome.BUSY:
+            self._guards.busy(route.worker, now)
+        if usage is None:
+            return
+        self.feedback.judge(route, usage)
+        if outcome is Outcome.OK and ttft is not None:
+            cached = route.matched_tokens if usage.cached_tokens is None else usage.cached_tokens
+            uncached = max(0, usage.prompt_tokens - cached)
+            self.rates.observe(route.worker, route.notes.ahead_tokens + uncached, ttft)
+
+    async def read(self, request: PromptRequest, caller: Caller = ANYBODY) -> Reading:
+        """Resolve, tokenise, hash. Raises ModelNotFound, InvalidRequest, or Unavailable where nobody could
+        take it anyway, before any work is spent on it."""
+        target = self._resolve(request.model)
+        if not target.workers:
+            raise Unavailable(
+                f"model {request.model!r} has no worker now", retry_after=RETRY_AFTER_S, param="model"
+            )
+        encoder = self._encoders(target.model)
+        prompts = await encoder.encode(request) if encoder is not None else ()
+        scope = CacheScope(target.model, target.adapter, request.cache_salt)
+        root = root_key(scope)
+        keep_last = _truncation(request, target)
+        keyed = [prompt_keys(prompt, root, unit=target.unit, keep_last=keep_last) for prompt in prompts]
+        shape = RequestShape(
+            prompt_tokens=sum(prompt.tokens for prompt in keyed),
+            keys=keyed[0].cacheable if keyed else (),
+            max_tokens=request.max_tokens,
+            session=caller.session,
+            block_size=target.unit,
+        )
+        exact = encoder is not None and encoder.exact and all(map(_all_exact, prompts))
+        return Reading(
+            request.model, target, scope, keyed, shape, encoder.name if encoder is not None else "", exact
+        )
+
+    def weigh(
+        self, reading: Reading, exclude: Collection[WorkerId] = (), random: Random | None = None
+    ) -> Weighing:
+        """All of the target's workers, now. Changes nothing but the clockwork of random draws."""
+        now = self._clock()
+        self.upkeep.due(now)
+        candidates: list[Worker] = []
+        loads: list[WorkerLoad] = []
+        refusals: dict[WorkerId, Refusal] = {}
+        workers = self._workers_now(reading)
+        for worker in workers:
+            load = self.load_of(worker)
+            refused = refusal(worker, load, self._guards, exclude, now)
+            if refused is None:
+                candidates.append(worker)
+                loads.append(load)
+            else:
+                refusals[worker.id] = refused
+        matches = self._match(reading, workers, now)
+        matched = [matches.get(worker.id, 0) for worker in candidates]
+        policy = self.policies.of(reading.target.model)
+        scores = policy.score(reading.shape, loads, matched) if loads else []
+        winner = pick(scores, loads, matched, random or self._random) if loads else None
+        return Weighing(workers, candidates, loads, matched, scores, refusals, matches, policy, winner)
+
+    async def _place(
+        self, reading: Reading, exclude: frozenset[WorkerId], caller: Caller
+    ) -> tuple[Route, str]:
+        """The route, and the name of the policy that chose it. Queues where all candidates are full; a queued
+        request is weighed again when its turn comes."""
+        pool, place = reading.pool, None
+        try:
+            while True:
+                overtaking = place is None and not exclude and self._waiting(pool) > 0
+                if not overtaking:
+                    weighing = self.weigh(reading, exclude)
+                    if weighing.winner is not None:
+                        return self._take(reading, weighing, weighing.winner), weighing.policy.name
+                    error = _refused(reading, weighing)
+                    # one that was tried elsewhere already has waited enough
+                    if self._admission is None or exclude or not _worth_waiting(weighing):
+                        raise error
+                assert self._admission is not None  # noqa: S101 - somebody waits in it, or it was looked at
+                place = place or self._admission.enter(pool, caller, reading.prompt_tokens)
+                await self._admission.turn(place)
+        finally:
+            self._leave(place)
+
+    def _take(self, reading: Reading, weighing: Weighing, winner: int) -> Route:
+        now = self._clock()
+        worker, load = weighing.candidates[winner], weighing.loads[winner]
+        matched = weighing.matched[winner]
+        if isinstance(weighing.policy, Committing):
+            weighing.policy.chosen(reading.shape, weighing.loads, weighing.matched, winner)
+        notes = Notes(
+            probe=self._guards.begin(worker.id, now),
+            exact=reading.exact,
+            ahead_tokens=load.all_waiting_tokens,
+            unit=reading.target.unit,
+        )
+        lease = Lease.take(
+            load,
+            prompt_tokens=reading.prompt_tokens,
+            matched_tokens=matched,
+            on_release=self._admission.wake_all if self._admission is not None else None,
+        )
+        for prompt in reading.prompts:
+            self._index.place(worker.id, prompt.full, now)
+        return Route(
+            worker=worker.id,
+            url=worker.spec.url,
+            model=reading.target.name,
+            lease=lease,
+            prompt_tokens=reading.prompt_tokens,
+            matched_tokens=matched,
+            reusable_tokens=max(matched, weighing.reusable),
+            keys=[prompt.cacheable for prompt in reading.prompts],
+            reason=weighing.reason if reading.prompts else "unread",
+            notes=notes,
+        )
+
+    def _resolve(self, name: str) -> Target:
+        target = self._registry.resolve(name)
+        if target is not None:
+            return target
+        known = ", ".join(sorted(self._registry.targets())) or "none yet"
+        if not name:
+            raise InvalidRequest(f"the request names no model; there are: {known}", param="model")
+        raise ModelNotFound(f"model {name!r} does not exist; there are: {known}", param="model")
+
+    def _workers_now(self, reading: Reading) -> tuple[Worker, ...]:
+        """The fleet may have changed while the prompt was read or the request queued."""
+        target = self._registry.resolve(reading.asked)
+        if target is None or (target.model, target.unit) != (reading.target.model, reading.target.unit):
+            return ()
+        return target.workers
+
+    def _match(self, reading: Reading, workers: Sequence[Worker], now: float) -> dict[WorkerId, int]:
+        """Tokens that each worker of the target would serve from cache, over all prompts: whole engine blocks
+        only, so a worker with larger blocks is credited less than the keys it holds."""
+        unit = reading.target.unit
+        sizes = {w.id: w.info.block_size for w in workers if w.info is not None}
+        found: dict[WorkerId, int] = {}
+        for prompt in reading.prompts:
+            if not prompt.cacheable:
+                continue
+            for worker, depth in self._index.match(prompt.cacheable, now).items():
+                size = sizes.get(worker)
+                if size is not None and (tokens := depth * unit // size * size):
+                    found[worker] = found.get(worker, 0) + tokens
+        return found
+
+    def load_of(self, worker: Worker) -> WorkerLoad:
+        return self._board.add(worker.id)
+
+    def _waiting(self, pool: str) -> int:
+        return self._admission.waiting(pool) if self._admission is not None else 0
+
+    def _leave(self, place: Place | None) -> None:
+        if place is not None and self._admission is not None:
+            self._admission.leave(place)
+
+
+def _all_exact(prompt: TokenPrompt) -> bool:
+    return prompt.exact_tokens >= len(prompt.tokens)
+
+
+def _truncation(request: PromptRequest, target: Target) -> int | None:
+    """Tokens that engines keep from the end of a prompt; a negative figure means the model's longest."""
+    keep = request.truncate_prompt_tokens
+    if keep is None or keep > 0:
+        return keep
+    lengths = [w.info.max_model_len for w in target.workers if w.info is not None and w.info.max_model_len]
+    return min(lengths, default=None) if keep < 0 else None
+
+
+def _worth_waiting(weighing: Weighing) -> bool:
+    return any(refused.why is Why.FULL for refused in weighing.refusals.values())
+
+
+def _refused(reading: Reading, weighing: Weighing) -> Unavailable:
+    """No candidate: 429 where some are only full or were tried, 503 where all are down."""
+    why = {worker: refused.text for worker, refused in weighing.refusals.items()}
+    model = reading.target.name
+    retry_after = min(
+        (r.retry_in for r in weighing.refusals.values() if r.retry_in is not None), default=RETRY_AFTER_S
+    )
+    if all(refused.why is Why.DOWN for refused in weighing.refusals.values()):
+        reasons = "; ".join(sorted(set(why.values())))
+        return Unavailable(f"no worker of model {model!r} is available: {reasons}", retry_after=retry_after)
+    if _worth_waiting(weighing):
+        return Overloaded(f"every worker of model {model!r} is full", retry_after=retry_after)
+    return Overloaded(f"no other worker of model {model!r} is left to try", retry_after=retry_after)

@@ -1,0 +1,70 @@
+"""What a decision knows, laid out: the same for deciding and for explaining."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.fleet.load import WorkerLoad
+from gateway.fleet.pool import Target
+from gateway.fleet.worker import Worker
+from gateway.routing.candidates import Refusal
+from gateway.routing.keys import PromptKeys
+from gateway.routing.policy import Policy, RequestShape
+from gateway.types import CacheScope, WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A request as the router sees it: whom it may concern, its tokens and their keys."""
+
+    asked: str
+    """The model name as the request gives it."""
+    target: Target
+    scope: CacheScope
+    prompts: list[PromptKeys]
+    shape: RequestShape
+    encoder: str
+    """Which source its tokens come from; empty where there is none."""
+    exact: bool
+    """Its tokens are the engine's own, all of them."""
+
+    @property
+    def pool(self) -> str:
+        """Requests of one pool may go to the same workers."""
+        return f"{self.scope.model}:{self.scope.adapter}" if self.scope.adapter else self.scope.model
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.shape.prompt_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """All workers of the target at one moment. `candidates`, `loads`, `matched` and `scores` are parallel."""
+
+    workers: tuple[Worker, ...]
+    candidates: list[Worker]
+    loads: list[WorkerLoad]
+    matched: list[int]
+    scores: list[float]
+    refusals: Mapping[WorkerId, Refusal]
+    matches: Mapping[WorkerId, int]
+    """Tokens that each worker would serve from its cache, those who may not take it included."""
+    policy: Policy
+    winner: int | None
+
+    @property
+    def reusable(self) -> int:
+        """The best match anywhere, in tokens."""
+        return max(self.matches.values(), default=0)
+
+    @property
+    def reason(self) -> str:
+        """Why the winner: ``match`` (nobody holds more), ``load`` (another holds more and would answer
+        later), ``cold`` (nobody holds anything), ``only`` (no other candidate)."""
+        if len(self.candidates) == 1:
+            return "only"
+        if self.winner is None or not self.matches:
+            return "cold"
+        return "match" if self.matched[self.winner] >= max(self.matched) else "load"
