@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -85,7 +85,7 @@ class AsyncEngine:
             await asyncio.to_thread(self._thread.join)
         self._die(EngineDead("the engine was closed"))
 
-    async def generate(self, request: EngineRequest) -> AsyncIterator[TokenOutput]:
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[TokenOutput, None]:
         """Tokens as they come; the last output has a finish reason. Ids of requests need not be unique.
 
         Raises RequestRefused at once for what can never be served, EngineDead when the engine fails. Leaving

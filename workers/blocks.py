@@ -2,7 +2,8 @@
 
 A block is *used* while sequences refer to it, else *free*. A free block may still be *cached*: its K/V stay
 valid and findable by key until the block is handed out again. So the free queue is also the queue of
-eviction: its head is the block that has been unused the longest. Every operation is O(1) a block.
+eviction: first the blocks that hold nothing, then the cached ones, the longest unused first. Every operation
+is O(1) a block. The order is vLLM's (seen in recordings of 0.28 and 0.32).
 """
 
 from __future__ import annotations
@@ -125,14 +126,17 @@ class BlockPool:
             self._log.stored(scope, keys, parent, token_ids)
 
     def release(self, table: Sequence[int]) -> None:
-        """A sequence's user count goes. Its tail queues before its head, hence is evicted first: without the
-        head a tail is worth nothing."""
+        """A sequence lets go of its blocks. Its tail queues before its head, hence is evicted first: without
+        the head a tail is worth nothing. Blocks that hold no key are worth nothing at all and go to the very
+        front, so that nothing cached is evicted while one of them is free."""
         users = self._users
         free = self._free
         for block in reversed(table):
             users[block] -= 1
             if not users[block]:
                 free[block] = None
+                if self._key[block] is None:
+                    free.move_to_end(block, last=False)
         self.releases += 1
 
     def reset(self) -> bool:
@@ -153,6 +157,8 @@ class BlockPool:
         expect(self._users == [users[block] for block in range(self.num_blocks)], "reference counts")
         unused = {block for block in range(self.num_blocks) if not users[block]}
         expect(unused == set(self._free), "the free queue holds the unused blocks, each once")
+        cached = [self._key[block] is not None for block in self._free]
+        expect(cached == sorted(cached), "free blocks that hold nothing come first")
         holders: dict[BlockKey, set[int]] = {}
         for block, key in enumerate(self._key):
             if key is not None:

@@ -42,6 +42,7 @@ class CacheEventLog:
                 lora_name=scope.adapter or None,
                 extra_keys=_extra_keys(scope, len(keys), first=parent is None),
                 group_idx=0,
+                kv_cache_spec_kind="full_attention",
             )
         )
 
