@@ -9,6 +9,7 @@ from typing import Protocol
 
 from gateway.fleet.load import Lease
 from gateway.prompt.base import PromptRequest
+from gateway.routing.caller import Caller
 from gateway.types import BlockKey, Usage, WorkerId
 
 
@@ -45,7 +46,12 @@ class Route:
     """Per prompt of the request, the keys of its cacheable blocks."""
     reason: str
     """Why this worker, in a word or two."""
+    dp_rank: int | None = None
+    """Which rank of the engine behind `url` is meant; None where it is not split into ranks."""
     notes: Notes = Notes()
+
+
+_ANYBODY = Caller()
 
 
 class Outcome(Enum):
@@ -66,7 +72,9 @@ class Outcome(Enum):
 class RouterProtocol(Protocol):
     """What the hot path asks of a router."""
 
-    async def route(self, request: PromptRequest, *, exclude: frozenset[WorkerId] = frozenset()) -> Route:
+    async def route(
+        self, request: PromptRequest, *, exclude: frozenset[WorkerId] = frozenset(), caller: Caller = _ANYBODY
+    ) -> Route:
         """Choose a worker outside `exclude` and take its lease in the same step.
 
         Raises ModelNotFound (nobody serves it), Unavailable (nobody is healthy) or Overloaded (all are
@@ -77,6 +85,7 @@ class RouterProtocol(Protocol):
     def finish(self, route: Route, outcome: Outcome, usage: Usage | None, ttft: float | None) -> None:
         """Told once per route, before its lease is released: feedback for the index and the breaker.
 
-        `ttft` is in seconds from the start of this try to its first answer byte; None where none came.
+        `ttft` is in seconds from the start of this try to the first piece of a stream; None where none came,
+        and for an answer in one piece, whose time says nothing of prefill.
         """
         ...

@@ -4,7 +4,7 @@ can make the load stale that this one was made on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from gateway.routing.observer import NullObserver, RoutingObserver
 from gateway.routing.policy import Committing, RequestShape
 from gateway.routing.route import Notes, Outcome, Route
 from gateway.routing.table import PolicyTable
-from gateway.routing.upkeep import Upkeep
+from gateway.routing.upkeep import IndexMembers, Upkeep
 from gateway.routing.weighing import Reading, Weighing
 from gateway.types import CacheScope, Clock, Usage, WorkerId
 
@@ -44,7 +44,7 @@ _VERDICTS = {
 }
 
 
-class RoutingIndex(IndexReader, IndexWriter, Protocol):
+class RoutingIndex(IndexMembers, IndexReader, IndexWriter, Protocol):
     """Both sides of one index."""
 
 
@@ -64,7 +64,7 @@ class Router:
         *,
         clock: Clock,
         random: Random,
-        cached_keys: Callable[[WorkerId], int] | None = None,
+        held: Callable[[], Mapping[WorkerId, int]] | None = None,
         admission: Admission | None = None,
         observer: RoutingObserver | None = None,
     ) -> None:
@@ -80,7 +80,7 @@ class Router:
         self._observer = observer or NullObserver()
         self.rates = PrefillRates()
         self.feedback = Feedback(index, self._observer)
-        self.upkeep = Upkeep(registry, board, guards, self.rates, index, self.feedback, cached_keys)
+        self.upkeep = Upkeep(registry, board, guards, self.rates, index, self.feedback, encoders, held)
 
     async def route(
         self,
@@ -218,6 +218,7 @@ class Router:
             matched_tokens=matched,
             reusable_tokens=max(matched, weighing.reusable),
             keys=[prompt.cacheable for prompt in reading.prompts],
+            dp_rank=worker.spec.dp_rank,
             reason=weighing.reason if reading.prompts else "unread",
             notes=notes,
         )
