@@ -16,7 +16,7 @@ from workers.timing import Gpu, LinearTiming, Model, RooflineTiming, Timing
 from workers.types import EngineConfig
 
 _FIGURE = re.compile(r"(?P<value>\d+(?:\.\d+)?)(?P<unit>ns|us|ms|s)-per-(?P<per>token|step)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
 _LIMITS = ("block_size", "num_blocks", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
 _ROOFLINE = ("compute_efficiency", "memory_efficiency", "overhead_s")
 
@@ -97,7 +97,7 @@ def _linear(figures: list[str]) -> LinearTiming:
     for figure in figures:
         match = _FIGURE.fullmatch(figure)
         if match is not None:
-            seconds[match["per"]] = float(match["value"]) * _SECONDS[match["unit"]]
+            seconds[match["per"]] = float(match["value"]) / _PER_SECOND[match["unit"]]
     return LinearTiming(prefill_token_s=seconds["token"], step_s=seconds["step"])
 
 

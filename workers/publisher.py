@@ -126,6 +126,12 @@ class ZmqPublisher:
             return  # the pair is full of rings already
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._context.destroy()
+
+    def _serve(self) -> None:
         poller = zmq.Poller()
         poller.register(self._woken, zmq.POLLIN)
         if self._replay is not None:
@@ -138,7 +144,6 @@ class ZmqPublisher:
             if self._replay is not None and self._replay in ready:
                 self._serve_replay(self._replay)
         self._send_queued()
-        self._context.destroy()
 
     def _hear(self) -> None:
         try:
