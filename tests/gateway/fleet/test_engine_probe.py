@@ -1,0 +1,133 @@
+"""What is learned from an engine, over real HTTP; the answers are real vLLM engines' own."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
+from gateway.fleet.engine_metrics import cache_config
+from gateway.fleet.probe import EngineProbe, reachable
+from gateway.fleet.worker import WorkerSpec
+
+pytestmark = pytest.mark.anyio
+Recorded = dict[str, dict[str, tuple[int, bytes]]]
+
+
+@pytest.fixture
+async def probe() -> AsyncIterator[EngineProbe]:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        yield EngineProbe(client, timeout=5.0)
+
+
+async def test_vllm_032_says_all_about_itself(probe: EngineProbe, engine: Any, recorded: Recorded) -> None:
+    server = engine(recorded["v032"])
+    await probe.alive(WorkerSpec(server.url))
+    learned = await probe.learn(WorkerSpec(server.url))
+    info = learned.info
+    assert (info.model, info.adapters, info.max_model_len) == ("tiny-llama", (), 512)
+    assert (info.model_path, info.block_size, info.capacity_blocks) == ("/models/tiny", 16, 48)
+    assert info.version == "0.32.0"
+    assert info.model_entries[0]["owned_by"] == "vllm"
+    assert learned.events == "tcp://127.0.0.1:5557"
+    assert learned.replay == "tcp://127.0.0.1:5558"
+    assert learned.topic == "kv-events"
+
+
+async def test_vllm_028_keeps_its_event_source_to_itself(
+    probe: EngineProbe, engine: Any, recorded: Recorded
+) -> None:
+    learned = await probe.learn(WorkerSpec(engine(recorded["v028"]).url))
+    assert (learned.info.version, learned.info.capacity_blocks) == ("0.28.0", 48)
+    assert (learned.events, learned.replay, learned.topic) == (None, None, None)
+
+
+async def test_the_operators_word_stands(probe: EngineProbe, engine: Any, recorded: Recorded) -> None:
+    spec = WorkerSpec(
+        engine(recorded["v032"]).url, model="mine", block_size=32, capacity_blocks=7, events="tcp://e:1"
+    )
+    learned = await probe.learn(spec)
+    assert (learned.info.model, learned.info.block_size, learned.info.capacity_blocks) == ("mine", 32, 7)
+    assert (learned.events, learned.replay) == (None, None)
+
+
+def models(*entries: dict[str, object]) -> dict[str, tuple[int, bytes]]:
+    return {"/v1/models": (200, json.dumps({"data": entries}).encode())}
+
+
+async def test_adapters_and_further_names(probe: EngineProbe, engine: Any) -> None:
+    server = engine(
+        models(
+            {"id": "base", "root": "/m", "parent": None},
+            {"id": "also-base", "root": "/m", "parent": None},
+            {"id": "french", "root": "/l", "parent": "base"},
+        )
+    )
+    info = (await probe.learn(WorkerSpec(server.url))).info
+    assert (info.model, info.served_names, info.adapters) == ("base", ("also-base",), ("french",))
+    assert (info.block_size, info.capacity_blocks, info.version) == (16, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        ({}, "/v1/models answers 404"),
+        ({"/v1/models": (500, b"")}, "/v1/models answers 500"),
+        ({"/v1/models": (200, b"<html>")}, "names no model"),
+        ({"/v1/models": (200, b'{"data": [{"id": 7}]}')}, "names no model"),
+        ({"/v1/models": (200, b'\xff{"data"')}, "names no model"),
+    ],
+)
+async def test_an_engine_that_does_not_name_a_model(
+    probe: EngineProbe, engine: Any, answers: dict[str, tuple[int, bytes]], says: str
+) -> None:
+    with pytest.raises(UpstreamProtocolError) as error:
+        await probe.learn(WorkerSpec(engine(answers).url))
+    assert says in error.value.message
+
+
+async def test_nobody_there(probe: EngineProbe, free_port: Callable[[], int]) -> None:
+    with pytest.raises(UpstreamConnectError):
+        await probe.alive(WorkerSpec(f"http://127.0.0.1:{free_port()}"))
+
+
+async def test_an_engine_that_is_not_well(probe: EngineProbe, engine: Any) -> None:
+    with pytest.raises(UpstreamProtocolError, match="/health answers 503"):
+        await probe.alive(WorkerSpec(engine({"/health": (503, b"")}).url))
+
+
+async def test_an_engine_that_hangs(free_port: Callable[[], int]) -> None:
+    import socket
+
+    with socket.socket() as listener:  # accepts in the kernel's backlog and never answers
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            spec = WorkerSpec(f"http://127.0.0.1:{listener.getsockname()[1]}")
+            with pytest.raises(UpstreamTimeout, match=r"/health timed out after 0\.05 s"):
+                await EngineProbe(client, timeout=0.05).alive(spec)
+
+
+async def test_cache_config_of_each_engine() -> None:
+    text = (
+        "garbage {{{\n"
+        'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100"} 1.0\n'
+        'vllm:cache_config_info{block_size="32",engine="1",num_gpu_blocks="200"} 1.0\n'
+        'vllm:cache_config_info{block_size="un\n'
+    )
+    assert cache_config(text, 0) == {"block_size": 16, "num_blocks": 100}
+    assert cache_config(text, 1) == {"block_size": 32, "num_blocks": 200}
+    sglang = 'sglang:cache_config_info{page_size="64",num_pages="512"} 1.0\n'
+    assert cache_config(sglang) == {"block_size": 64, "num_blocks": 512}
+    assert cache_config('vllm:cache_config_info{block_size="None",num_gpu_blocks="0"} 1.0\n') == {}
+
+
+async def test_bound_endpoints_become_reachable_ones() -> None:
+    assert reachable("tcp://*:5557", "10.0.0.7") == "tcp://10.0.0.7:5557"
+    assert reachable("tcp://0.0.0.0:5557", "fd00::7") == "tcp://[fd00::7]:5557"
+    assert reachable("tcp://[::]:5557", "engine-0") == "tcp://engine-0:5557"
+    assert reachable("tcp://10.1.1.1:5557", "engine-0") == "tcp://10.1.1.1:5557"
+    assert reachable("inproc://kv", "engine-0") is None
+    assert reachable(None, "engine-0") is None

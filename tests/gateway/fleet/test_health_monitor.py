@@ -1,0 +1,157 @@
+"""Active checks against real HTTP servers."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.fleet.guards import Guards
+from gateway.fleet.health import HealthLimits
+from gateway.fleet.load import LoadBoard
+from gateway.fleet.monitor import HealthMonitor
+from gateway.fleet.probe import EngineProbe
+from gateway.fleet.registry import Registry
+from gateway.fleet.worker import EngineInfo, Worker, WorkerSpec, WorkerState
+
+pytestmark = pytest.mark.anyio
+LIMITS = HealthLimits(interval_s=0.01, unhealthy_after=3, healthy_after=2)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        yield client
+
+
+def make(client: httpx.AsyncClient, limits: HealthLimits = LIMITS) -> tuple[Registry, HealthMonitor]:
+    registry = Registry(LoadBoard(), lambda: 0.0)
+    monitor = HealthMonitor(
+        registry,
+        EngineProbe(client, timeout=5.0),
+        Guards(health=limits),
+        clock=lambda: 0.0,
+        random=lambda: 0.5,
+        limits=limits,
+        starting_interval_s=0.01,
+        learn_every=2,
+    )
+    return registry, monitor
+
+
+def models(*names: str) -> tuple[int, bytes]:
+    entries = [{"id": name, "parent": None if i == 0 else names[0]} for i, name in enumerate(names)]
+    return 200, json.dumps({"data": entries}).encode()
+
+
+async def test_a_timeline_check_by_check(client: httpx.AsyncClient, engine: Any) -> None:
+    server = engine({})
+    registry, monitor = make(client)
+    worker = registry.add(WorkerSpec(server.url))
+    assert not await monitor.check(worker)
+    assert (worker.state, worker.reason) == (WorkerState.UNHEALTHY, "/health answers 404")
+    server.answers.update({"/health": (200, b""), "/v1/models": models("m")})
+    assert await monitor.check(worker)
+    assert worker.state is WorkerState.UNHEALTHY  # one pass is not yet enough for one that was lost
+    await monitor.check(worker)
+    assert worker.state is WorkerState.READY
+    assert worker.info is not None
+    assert worker.info.model == "m"
+    server.answers["/health"] = (503, b"")
+    for _ in range(2):
+        await monitor.check(worker)
+        assert worker.state is WorkerState.READY
+    await monitor.check(worker)
+    assert (worker.state, worker.reason) == (WorkerState.UNHEALTHY, "/health answers 503")
+
+
+async def test_the_first_pass_makes_it_ready(client: httpx.AsyncClient, engine: Any) -> None:
+    registry, monitor = make(client)
+    worker = registry.add(WorkerSpec(engine({"/health": (200, b""), "/v1/models": models("m")}).url))
+    assert await monitor.check(worker)
+    assert worker.state is WorkerState.READY
+
+
+async def test_adapters_loaded_at_run_time_become_known(client: httpx.AsyncClient, engine: Any) -> None:
+    server = engine({"/health": (200, b""), "/v1/models": models("m")})
+    registry, monitor = make(client)
+    worker = registry.add(WorkerSpec(server.url))
+    await monitor.check(worker)
+    server.answers["/v1/models"] = models("m", "french")
+    await monitor.check(worker)
+    assert registry.resolve("french") is None  # asked every second check
+    await monitor.check(worker)
+    target = registry.resolve("french")
+    assert target is not None
+    assert target.adapter == "french"
+
+
+async def test_a_pool_it_cannot_join_is_its_reason(client: httpx.AsyncClient, engine: Any) -> None:
+    registry, monitor = make(client)
+    first = engine({"/health": (200, b""), "/v1/models": models("m")})
+    odd = engine(
+        {
+            "/health": (200, b""),
+            "/v1/models": models("m"),
+            "/metrics": (200, b'vllm:cache_config_info{block_size="24",num_gpu_blocks="9"} 1.0\n'),
+        }
+    )
+    for server in (first, odd):
+        await monitor.check(registry.add(WorkerSpec(server.url)))
+    states = {w.spec.url: (w.state, w.reason) for w in registry.workers()}
+    assert states[first.url] == (WorkerState.READY, "")
+    assert states[odd.url][0] is WorkerState.UNHEALTHY
+    assert "block sizes [16, 24] can't share one pool" in states[odd.url][1]
+
+
+async def test_it_runs_by_itself_and_ends_clean(client: httpx.AsyncClient, engine: Any) -> None:
+    changed = asyncio.Event()
+
+    class Listener:
+        def added(self, worker: Worker) -> None: ...
+
+        def changed(self, worker: Worker) -> None:
+            changed.set()
+
+        def removed(self, worker: Worker) -> None: ...
+
+    server = engine({"/health": (200, b""), "/v1/models": models("m")})
+    registry, monitor = make(client)
+    registry.subscribe(Listener())
+    before = asyncio.all_tasks()
+    monitor.start()
+    worker = registry.add(WorkerSpec(server.url))
+    gone = registry.add(WorkerSpec("http://127.0.0.1:1"))
+    while worker.state is not WorkerState.READY:
+        await asyncio.wait_for(changed.wait(), 30)
+        changed.clear()
+    server.answers["/health"] = (500, b"")
+    while worker.state is not WorkerState.UNHEALTHY:
+        await asyncio.wait_for(changed.wait(), 30)
+        changed.clear()
+    registry.remove(gone.id)
+    await monitor.close()
+    await asyncio.sleep(0)  # the removed worker's task was cancelled, let it end
+    assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()
+
+
+async def test_an_answer_that_comes_after_removal_changes_nothing(engine: Any) -> None:
+    registry = Registry(LoadBoard(), lambda: 0.0)
+
+    class Slow:
+        async def alive(self, spec: WorkerSpec) -> None:
+            registry.remove(spec.id)
+
+        async def learn(self, spec: WorkerSpec) -> Any:
+            from gateway.fleet.probe import Learned
+
+            return Learned(EngineInfo("m"))
+
+    guards = Guards()
+    monitor = HealthMonitor(registry, Slow(), guards, clock=lambda: 0.0, random=lambda: 0.5)
+    worker = registry.add(WorkerSpec("http://a:1"))
+    await monitor.check(worker)
+    assert registry.workers() == []
+    assert worker.state is WorkerState.STARTING
