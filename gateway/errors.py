@@ -5,8 +5,12 @@ GatewayError
 │   ├── InvalidRequest          400  names the field
 │   ├── Unauthorized            401
 │   ├── Forbidden               403
+│   ├── NotFound                404  no such path
 │   ├── ModelNotFound           404  lists what exists
+│   ├── MethodNotAllowed        405
+│   ├── RequestTimeout          408  a body that does not come
 │   ├── BodyTooLarge            413
+│   ├── UnsupportedEncoding     415  a content-encoding that we can't look into
 │   └── RateLimited             429  Retry-After
 ├── Unavailable                 503  no worker can take it now
 │   └── Overloaded              429  every worker is full; Retry-After
@@ -61,8 +65,29 @@ class ModelNotFound(ClientError):
     code = "model_not_found"
 
 
+class NotFound(ClientError):
+    status = 404
+    code = "not_found"
+
+
+class MethodNotAllowed(ClientError):
+    status = 405
+    code = "method_not_allowed"
+
+
+class RequestTimeout(ClientError):
+    status = 408
+    code = "request_timeout"
+
+
 class BodyTooLarge(ClientError):
     status = 413
+    code = "body_too_large"
+
+
+class UnsupportedEncoding(ClientError):
+    status = 415
+    code = "unsupported_encoding"
 
 
 class RateLimited(ClientError):

@@ -1,0 +1,178 @@
+"""The admin port: metrics, the fleet, the index, and `explain`. FastAPI, since none of it is hot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import Body, FastAPI, Query, Request
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway import __version__
+from gateway.api.body import parse_object
+from gateway.api.errors import error_answer
+from gateway.api.fleet_view import FleetView, WorkerView
+from gateway.errors import ConfigError, GatewayError, InvalidRequest, NotFound
+from gateway.fleet.registry import Registry
+from gateway.fleet.spec import worker_from
+from gateway.prompt.base import Endpoint
+from gateway.prompt.reader import read_prompt
+from gateway.routing.explain import Explanation, explain
+from gateway.routing.policy import Policy
+from gateway.routing.router import Router
+from gateway.types import WorkerId
+
+MakePolicy = Callable[[str, dict[str, Any]], Policy]
+"""(name, parameters) → policy. Raises ConfigError, which lists what there is."""
+
+
+class NewWorker(BaseModel):
+    """The fields of a worker line: see `prefix-gateway serve --help`."""
+
+    model_config = ConfigDict(extra="allow")
+    url: str
+
+
+class WorkerChange(BaseModel):
+    id: str = Field(description="as listed: its URL, with #dpN for a data-parallel rank")
+
+
+class WeightChange(WorkerChange):
+    weight: float
+
+
+class PolicyChange(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    policy: str
+    params: dict[str, Any] = Field(default_factory=dict)
+    model: str | None = Field(None, description="for one model; without it, for all that have none of their own")
+
+
+class Workers(BaseModel):
+    workers: list[WorkerView]
+
+
+def create_admin(
+    *,
+    router: Router,
+    registry: Registry,
+    view: FleetView,
+    metrics: CollectorRegistry,
+    make_policy: MakePolicy,
+    readiness: Callable[[], str | None],
+) -> FastAPI:
+    app = FastAPI(title="prefix-gateway admin", version=__version__)
+
+    @app.exception_handler(GatewayError)
+    async def _on_error(_: Request, error: GatewayError) -> Response:
+        if isinstance(error, ConfigError):
+            error = InvalidRequest(error.message)
+        answer = error_answer(error)
+        headers = {k.decode(): v.decode() for k, v in answer.headers}
+        return Response(answer.body, status_code=answer.status, headers=headers)
+
+    @app.get("/metrics", tags=["health"], response_class=Response)
+    async def prometheus(request: Request) -> Response:
+        """All metrics, in the text format that the scraper accepts."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(metrics), media_type=content_type)
+
+    @app.get("/health", tags=["health"])
+    async def health() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    @app.get("/ready", tags=["health"])
+    async def ready() -> JSONResponse:
+        """503 with the reason while it should get no traffic."""
+        reason = readiness()
+        if reason is None:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
+
+    @app.get("/admin/workers", tags=["fleet"])
+    async def workers() -> Workers:
+        return Workers(workers=view.workers())
+
+    @app.post("/admin/workers", tags=["fleet"], status_code=201)
+    async def add_worker(worker: NewWorker) -> dict[str, str]:
+        spec = worker_from(worker.model_dump())
+        return {"id": registry.add(spec).id}
+
+    @app.delete("/admin/workers", tags=["fleet"])
+    async def remove_worker(id: Annotated[str, Query()]) -> dict[str, str]:
+        """Requests that it still serves end as they would have."""
+        return _done(registry.remove(WorkerId(id)), id)
+
+    @app.post("/admin/workers/drain", tags=["fleet"])
+    async def drain(change: WorkerChange) -> dict[str, str]:
+        """It finishes what it has and takes nothing new."""
+        return _done(registry.drain(WorkerId(change.id)), change.id)
+
+    @app.post("/admin/workers/resume", tags=["fleet"])
+    async def resume(change: WorkerChange) -> dict[str, str]:
+        return _done(registry.resume(WorkerId(change.id)), change.id)
+
+    @app.post("/admin/workers/weight", tags=["fleet"])
+    async def weight(change: WeightChange) -> dict[str, str]:
+        """Its speed against the others'; 1 leaves it to what is measured."""
+        return _done(registry.set_weight(WorkerId(change.id), change.weight), change.id)
+
+    @app.get("/admin/models", tags=["fleet"])
+    async def models() -> dict[str, Any]:
+        """Every name that a request may give, its tokenizer, and who serves it."""
+        return {"models": view.models()}
+
+    @app.get("/admin/policy", tags=["routing"])
+    async def policy() -> dict[str, str]:
+        """Policy by model; ``*`` is the default."""
+        return router.policies.names()
+
+    @app.put("/admin/policy", tags=["routing"])
+    async def set_policy(change: PolicyChange) -> dict[str, str]:
+        """The next decision takes it."""
+        router.policies.set(make_policy(change.policy, change.params), change.model)
+        return router.policies.names()
+
+    @app.post("/admin/explain", tags=["routing"])
+    async def explain_request(
+        request: Request,
+        path: Annotated[str | None, Query(description="API path; told from the body where not given")] = None,
+        body: Annotated[Any, Body(description="an OpenAI request body")] = None,
+    ) -> Explanation:
+        """Where a request would go, and why the others lose. Sends and reserves nothing."""
+        fields = parse_object(await request.body())
+        endpoint = _endpoint(path, fields)
+        return await explain(router, read_prompt(endpoint, fields))
+
+    @app.get("/admin/index", tags=["index"])
+    async def index() -> dict[str, Any]:
+        return asdict(view.index())
+
+    @app.post("/admin/index/verify", tags=["index"])
+    async def verify() -> dict[str, str]:
+        """Recomputes the whole index from what each worker holds; takes long on a large one."""
+        view.verify_index()
+        return {"status": "sound"}
+
+    return app
+
+
+def _done(known: bool, worker: str) -> dict[str, str]:
+    if not known:
+        raise NotFound(f"no worker {worker!r}; GET /admin/workers lists them", param="id")
+    return {"id": worker}
+
+
+def _endpoint(path: str | None, fields: dict[str, Any]) -> Endpoint:
+    if path is None:
+        return Endpoint.CHAT if "messages" in fields else Endpoint.COMPLETIONS
+    try:
+        return Endpoint(path)
+    except ValueError:
+        known = ", ".join(e.value for e in Endpoint)
+        raise InvalidRequest(f"path {path!r} can't be explained; there are: {known}", param="path") from None

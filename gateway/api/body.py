@@ -1,0 +1,174 @@
+"""A request's body: read within bounds, understood, and edited without touching what need not change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import zlib
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from gateway.errors import BodyTooLarge, InvalidRequest, RequestTimeout, UnsupportedEncoding
+from gateway.upstream.redact import encode_members
+
+Fields: TypeAlias = dict[str, Any]
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_INFLATE_HERE = 256 * 1024
+_MODEL_PART = re.compile(rb'name="model"\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n')
+
+
+class ClientLeft(Exception):
+    """The client went away before its request was whole."""
+
+
+async def read_body(receive: Any, limit: int, timeout: float) -> bytes:
+    """The whole body. `timeout` in seconds, for a body that comes in pieces.
+
+    Raises BodyTooLarge, RequestTimeout or ClientLeft.
+    """
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    body: bytes = message.get("body", b"")
+    if len(body) > limit:
+        raise BodyTooLarge(f"the request's body has more than {limit} bytes")
+    if not message.get("more_body", False):
+        return body
+    parts, size = [body], len(body)
+    try:
+        async with asyncio.timeout(timeout):
+            while message.get("more_body", False):
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientLeft
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise BodyTooLarge(f"the request's body has more than {limit} bytes")
+                parts.append(part)
+    except TimeoutError as error:
+        raise RequestTimeout(f"the request's body did not arrive within {timeout:g} s") from error
+    return b"".join(parts)
+
+
+async def decode_body(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """`body` without its ``Content-Encoding``: engines do not take compressed requests, and fields that must
+    not reach them could hide in one. Raises UnsupportedEncoding, InvalidRequest or BodyTooLarge."""
+    names = [name.strip().lower() for name in encoding.split(b",")]
+    for name in reversed(names):
+        if name in (b"", b"identity"):
+            continue
+        if name not in (b"gzip", b"x-gzip", b"deflate"):
+            raise UnsupportedEncoding(f"content-encoding {name.decode('latin-1')!r} is not understood")
+        if len(body) <= _INFLATE_HERE:
+            body = _inflate(body, name, limit)
+        else:
+            body = await asyncio.to_thread(_inflate, body, name, limit)
+    return body
+
+
+def _inflate(body: bytes, name: bytes, limit: int) -> bytes:
+    # 32: a gzip or a zlib head; -15: the bare deflate that some clients send under the name
+    for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):
+        inflater = zlib.decompressobj(window)
+        try:
+            plain = inflater.decompress(body, limit + 1)
+        except zlib.error:
+            continue
+        if len(plain) > limit:
+            raise BodyTooLarge(f"the request's body has more than {limit} bytes when decompressed")
+        if inflater.eof and not inflater.unused_data:
+            return plain
+        break
+    raise InvalidRequest(f"the request's body is not valid {name.decode()}")
+
+
+def parse_object(body: bytes) -> Fields:
+    """Raises InvalidRequest that says what is wrong and where.
+
+    What Python's own parser takes is taken (NaN, lone surrogates…), for that is what engines parse with.
+    """
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        value = _parse_leniently(body)
+    if not isinstance(value, dict):
+        raise InvalidRequest("the request's body must be a JSON object")
+    return value
+
+
+def _parse_leniently(body: bytes) -> Any:
+    if not body.strip():
+        raise InvalidRequest("the request's body is empty, where a JSON object is needed")
+    try:
+        return json.loads(body.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"the request's body is not valid UTF-8 (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InvalidRequest(f"the request's body is not valid JSON: {error.msg} ({where})") from None
+    except RecursionError:
+        raise InvalidRequest("the request's body is nested too deeply") from None
+    except ValueError as error:
+        raise InvalidRequest(f"the request's body is not valid JSON: {error}") from None
+
+
+def edit_object(body: bytes, *, drop: Collection[str] = (), put: Mapping[str, object] | None = None) -> bytes:
+    """`body`, a JSON object, without the fields `drop` (``a.b`` is field b of the object a) and with the
+    fields `put`. Every other value keeps its bytes."""
+    put = put or {}
+    try:
+        members = _members.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return _edit_leniently(body, drop, put)
+    for name in drop:
+        _drop(members, name)
+    for name, value in put.items():
+        members[name] = msgspec.Raw(msgspec.json.encode(value))
+    return encode_members(members)
+
+
+def _drop(members: dict[str, msgspec.Raw], name: str) -> None:
+    members.pop(name, None)
+    outer, dot, inner = name.partition(".")
+    if dot and outer in members:
+        try:
+            nested = _members.decode(members[outer])
+        except msgspec.DecodeError:
+            return
+        _drop(nested, inner)
+        members[outer] = msgspec.Raw(encode_members(nested))
+
+
+def _edit_leniently(body: bytes, drop: Collection[str], put: Mapping[str, object]) -> bytes:
+    """For the JSON that only Python's own parser takes: values stay the same, their bytes may not."""
+    fields = json.loads(body)
+    for name in drop:
+        *path, last = [name] if name in fields else name.split(".")
+        target: Any = fields
+        for step in path:
+            target = target.get(step) if isinstance(target, dict) else None
+        if isinstance(target, dict):
+            target.pop(last, None)
+    return json.dumps({**fields, **put}, separators=(",", ":")).encode()
+
+
+def append_field(body: bytes, name: str, value: object) -> bytes:
+    """`body`, a JSON object that has members and no field `name`, with it at the end: no byte of it moves."""
+    head = body.rstrip()[:-1]
+    return b"%s,%s:%s}" % (head, msgspec.json.encode(name), msgspec.json.encode(value))
+
+
+def multipart_model(body: bytes) -> str:
+    """The ``model`` field of a form with files; empty where there is none."""
+    found = _MODEL_PART.search(body)
+    return found[1].decode("utf-8", "replace") if found else ""
+
+
+def with_multipart_model(body: bytes, model: str) -> bytes:
+    found = _MODEL_PART.search(body)
+    return body if found is None else body[: found.start(1)] + model.encode() + body[found.end(1) :]

@@ -1,0 +1,138 @@
+"""A client's request, understood: what is asked of the router, and what goes to a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gateway.api.body import (
+    Fields,
+    append_field,
+    decode_body,
+    edit_object,
+    multipart_model,
+    parse_object,
+    with_multipart_model,
+)
+from gateway.api.door import Door
+from gateway.api.endpoints import ProxiedEndpoint
+from gateway.errors import InvalidRequest
+from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.upstream.headers import Headers, value_of
+
+ReadPrompt: TypeAlias = Callable[[Endpoint, Any], PromptRequest]
+
+
+@dataclass(slots=True)
+class Call:
+    endpoint: ProxiedEndpoint
+    method: bytes
+    target: bytes
+    client_headers: Headers
+    body: bytes
+    """Decoded."""
+    fields: Fields | None
+    """The body where it is a JSON object."""
+    prompt: PromptRequest
+    dropped_fields: list[str]
+    dropped_headers: list[bytes]
+    inject_usage: bool
+    """Usage is asked for on our own behalf, and its chunk kept from the client."""
+    _bodies: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def stripped(self) -> tuple[str, ...]:
+        return (*self.dropped_fields, *(name.decode("latin-1") for name in self.dropped_headers))
+
+    def body_for(self, model: str) -> bytes:
+        """What goes to a worker that calls the model `model`. Only what must change does."""
+        body = self._bodies.get(model)
+        if body is None:
+            body = self._bodies[model] = self._edited(model)
+        return body
+
+    def _edited(self, model: str) -> bytes:
+        asked = self.prompt.model
+        renamed = bool(asked and model) and asked != model
+        if self.fields is None:
+            return with_multipart_model(self.body, model) if renamed else self.body
+        put: dict[str, object] = {"model": model} if renamed else {}
+        options = self.fields.get("stream_options")
+        if self.inject_usage:
+            if not put and not self.dropped_fields and "stream_options" not in self.fields:
+                return append_field(self.body, "stream_options", {"include_usage": True})
+            put["stream_options"] = {**(options or {}), "include_usage": True}
+        if not put and not self.dropped_fields:
+            return self.body
+        return edit_object(self.body, drop=self.dropped_fields, put=put)
+
+
+async def understand(
+    endpoint: ProxiedEndpoint,
+    scope: Any,
+    body: bytes,
+    *,
+    door: Door,
+    read_prompt: ReadPrompt,
+    max_body: int,
+    ask_for_usage: bool,
+) -> Call:
+    """Raises ClientError for what no worker should see: broken JSON, unknown encodings, fields that the door
+    refuses."""
+    headers: Headers = scope["headers"]
+    encoding = value_of(headers, b"content-encoding")
+    if encoding is not None and body:
+        body = await decode_body(body, encoding, max_body)
+    fields = _fields(endpoint, headers, body)
+    prompt = _prompt(endpoint, fields, body, read_prompt)
+    dropped = door.fields_in(fields) if fields is not None else []
+    options = fields.get("stream_options") if fields is not None else None
+    inject = (
+        ask_for_usage
+        and endpoint.prompt is not None
+        and prompt.stream
+        and not prompt.include_usage
+        and (options is None or isinstance(options, dict))
+    )
+    query = scope.get("query_string", b"")
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    path = path.removeprefix(scope.get("root_path", "").encode())
+    return Call(
+        endpoint=endpoint,
+        method=scope["method"].encode(),
+        target=path + b"?" + query if query else path,
+        client_headers=headers,
+        body=body,
+        fields=fields,
+        prompt=prompt,
+        dropped_fields=dropped,
+        dropped_headers=door.headers_in(headers),
+        inject_usage=inject,
+    )
+
+
+def _fields(endpoint: ProxiedEndpoint, headers: Headers, body: bytes) -> Fields | None:
+    kind = value_of(headers, b"content-type")
+    if endpoint.prompt is not None or (body and (kind is None or b"json" in kind.lower())):
+        return parse_object(body)
+    if body.lstrip()[:1] != b"{":
+        return None
+    # named as something else, but an engine may still read it as JSON, and so must the door
+    try:
+        return parse_object(body)
+    except InvalidRequest:
+        return None
+
+
+def _prompt(
+    endpoint: ProxiedEndpoint, fields: Fields | None, body: bytes, read_prompt: ReadPrompt
+) -> PromptRequest:
+    if endpoint.prompt is not None:
+        return read_prompt(endpoint.prompt, fields)
+    if fields is None:
+        return PromptRequest(Endpoint.CHAT, multipart_model(body))
+    model = fields.get("model")
+    return PromptRequest(
+        Endpoint.CHAT, model if isinstance(model, str) else "", stream=fields.get("stream") is True
+    )

@@ -1,0 +1,40 @@
+"""Who asks, as far as a request says it itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from gateway.api.body import Fields
+from gateway.routing.caller import Caller
+from gateway.upstream.headers import Headers, value_of
+
+Identify: TypeAlias = Callable[[Headers, Fields | None], Caller]
+
+_TIERS = {"priority": -1, "flex": 1}
+_MOST_URGENT, _LEAST_URGENT = -1, 9
+
+
+def anonymous(headers: Headers, fields: Fields | None) -> Caller:
+    """Where nobody has to show a key: session and urgency are the client's own word.
+
+    The session is the header ``X-Session-Id``, or the fields ``prompt_cache_key`` or ``user``. Urgency is
+    the header ``X-Priority`` (lower goes first, as in vLLM's own field), or OpenAI's ``service_tier``.
+    """
+    session = (value_of(headers, b"x-session-id") or b"").decode("latin-1")
+    fields = fields or {}
+    for name in ("prompt_cache_key", "user"):
+        if not session and isinstance(value := fields.get(name), str):
+            session = value
+    return Caller(session=session, priority=_priority(headers, fields))
+
+
+def _priority(headers: Headers, fields: Fields) -> int:
+    said = value_of(headers, b"x-priority")
+    if said is None:
+        tier = fields.get("service_tier")
+        return _TIERS.get(tier, 0) if isinstance(tier, str) else 0
+    try:
+        return max(_MOST_URGENT, min(_LEAST_URGENT, int(said)))
+    except ValueError:
+        return 0

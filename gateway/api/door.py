@@ -1,0 +1,97 @@
+"""The door policy: what steers an engine's insides never comes from a client, and never goes to one.
+
+On a real engine with a transfer connector, a client's `kv_transfer_params` taken from another prompt left
+wrong blocks in the prefix cache, and a malformed one stopped the engine. Which fields and headers these are
+is configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.upstream.redact import Redactor
+
+BODY_FIELDS = (
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "kv_hints",
+    "disaggregated_params",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "routed_dp_rank",
+    "data_parallel_rank",
+    "disagg_prefill_dp_rank",
+    "cache_hit_threshold",
+    "vllm_xargs.kv_cache_report_mode",
+)
+HEADERS = (
+    "x-data-parallel-rank",
+    "x-prefiller-host-port",
+    "x-encoder-hosts-ports",
+    "x-kv-cache-source-host-port",
+    "x-data-parallel-host-port",
+    "x-gateway-destination-endpoint*",
+    "epp-profile",
+    "x-smg-*",
+)
+ANSWER_FIELDS = ("kv_transfer_params", "ec_transfer_params", "disaggregated_params")
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """`refuse`: answer 400 in place of taking the field out. A name with a dot is a field of an object; a
+    header that ends in ``*`` is a prefix."""
+
+    body_fields: tuple[str, ...] = BODY_FIELDS
+    headers: tuple[str, ...] = HEADERS
+    answer_fields: tuple[str, ...] = ANSWER_FIELDS
+    refuse: bool = False
+    redactor: Redactor = field(init=False, compare=False, repr=False)
+    _flat: frozenset[str] = field(init=False, compare=False, repr=False)
+    _nested: tuple[tuple[str, tuple[str, ...]], ...] = field(init=False, compare=False, repr=False)
+    _exact: frozenset[bytes] = field(init=False, compare=False, repr=False)
+    _prefixes: tuple[bytes, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "redactor", Redactor(self.answer_fields))
+        put(self, "_flat", frozenset(name for name in self.body_fields if "." not in name))
+        nested = tuple((name, tuple(name.split("."))) for name in self.body_fields if "." in name)
+        put(self, "_nested", nested)
+        names = [name.lower().encode() for name in self.headers]
+        put(self, "_exact", frozenset(name for name in names if not name.endswith(b"*")))
+        put(self, "_prefixes", tuple(name[:-1] for name in names if name.endswith(b"*")))
+
+    @classmethod
+    def open(cls) -> Door:
+        """Lets everything through."""
+        return cls((), (), ())
+
+    def fields_in(self, fields: Mapping[str, Any]) -> list[str]:
+        """Names of what a body must not say. Raises InvalidRequest where the door refuses."""
+        found = [name for name in fields if name in self._flat]
+        found += [name for name, path in self._nested if _has(fields, path)]
+        if found and self.refuse:
+            raise InvalidRequest(f"{found[0]!r} is not accepted from clients", param=found[0])
+        return found
+
+    def headers_in(self, headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+        """Names of headers that must not pass. Raises InvalidRequest where the door refuses."""
+        exact, prefixes = self._exact, self._prefixes
+        found = [name for name, _ in headers if name in exact or name.startswith(prefixes)]
+        if found and self.refuse:
+            name = found[0].decode("latin-1")
+            raise InvalidRequest(f"the header {name!r} is not accepted from clients", param=name)
+        return found
+
+
+def _has(fields: Any, path: tuple[str, ...]) -> bool:
+    for step in path:
+        if not isinstance(fields, dict) or step not in fields:
+            return False
+        fields = fields[step]
+    return True

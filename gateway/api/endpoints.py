@@ -1,0 +1,75 @@
+"""Which paths are proxied, and how each is read. One table, one proxy path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gateway.api.errors import Dialect
+from gateway.errors import ConfigError
+from gateway.prompt.base import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ProxiedEndpoint:
+    name: str
+    """How it is called in metrics: its path, or the pattern that it fell under."""
+    methods: tuple[str, ...] = ("POST",)
+    prompt: Endpoint | None = None
+    """How its prompt is read; None where the request goes by load alone."""
+    generates: bool = False
+    """A model's answer: usage is read from it, and fields that must not leave are taken out."""
+    ends_with_done: bool = False
+    dialect: Dialect = Dialect.OPENAI
+
+
+def _standard() -> list[ProxiedEndpoint]:
+    generating = [
+        ProxiedEndpoint(endpoint.value, prompt=endpoint, generates=True, ends_with_done=True)
+        for endpoint in Endpoint
+    ]
+    other_apis = [
+        ProxiedEndpoint("/v1/responses", generates=True, dialect=Dialect.RESPONSES),
+        ProxiedEndpoint("/v1/messages", generates=True, dialect=Dialect.MESSAGES),
+        ProxiedEndpoint("/v1/messages/count_tokens", dialect=Dialect.MESSAGES),
+    ]
+    by_load = (
+        "/tokenize", "/detokenize", "/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score",
+        "/score", "/pooling", "/classify", "/v1/audio/*",
+    )  # fmt: skip
+    return [*generating, *other_apis, *(ProxiedEndpoint(path) for path in by_load)]
+
+
+class EndpointTable:
+    """Finds the endpoint of a path: exact ones first, then patterns that end in ``*``."""
+
+    def __init__(self, extra_paths: Iterable[str] = ()) -> None:
+        """`extra_paths`: more paths or patterns, proxied by load with any method. Raises ConfigError."""
+        self._exact: dict[str, ProxiedEndpoint] = {}
+        self._prefixes: list[tuple[str, ProxiedEndpoint]] = []
+        for endpoint in _standard():
+            self._add(endpoint)
+        for path in extra_paths:
+            if not path.startswith("/") or "*" in path[:-1]:
+                raise ConfigError(f"proxied path {path!r} must start with / and may only end in *")
+            self._add(ProxiedEndpoint(path, methods=("GET", "POST", "PUT", "PATCH", "DELETE")))
+
+    def _add(self, endpoint: ProxiedEndpoint) -> None:
+        if endpoint.name.endswith("*"):
+            self._prefixes.append((endpoint.name[:-1], endpoint))
+        else:
+            self._exact.setdefault(endpoint.name, endpoint)
+
+    def find(self, path: str) -> ProxiedEndpoint | None:
+        """`path` is decoded. One with dot segments could leave its pattern at the worker: it matches none."""
+        endpoint = self._exact.get(path)
+        if endpoint is not None:
+            return endpoint
+        for prefix, candidate in self._prefixes:
+            if path.startswith(prefix) and len(path) > len(prefix):
+                return None if _climbs(path) else candidate
+        return None
+
+
+def _climbs(path: str) -> bool:
+    return "\\" in path or any(segment in ("", ".", "..") for segment in path.split("/")[1:])

@@ -1,0 +1,65 @@
+"""Errors as clients of the OpenAI API (and of Anthropic's, on its paths) expect them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+
+import msgspec
+
+from gateway.errors import BodyTooLarge, GatewayError, RequestTimeout
+from gateway.upstream.headers import Headers
+
+
+class Dialect(Enum):
+    OPENAI = "openai"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+
+
+@dataclass(slots=True)
+class Answer:
+    """A whole answer of our own."""
+
+    status: int
+    body: bytes
+    headers: Headers = field(default_factory=list)
+
+
+def json_answer(status: int, value: object, headers: Headers | None = None) -> Answer:
+    return Answer(
+        status, msgspec.json.encode(value), [(b"content-type", b"application/json"), *(headers or [])]
+    )
+
+
+def error_answer(error: GatewayError, dialect: Dialect = Dialect.OPENAI) -> Answer:
+    headers: Headers = []
+    if error.retry_after is not None or error.status == 429:
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after or 1.0))))
+    if isinstance(error, BodyTooLarge | RequestTimeout):
+        # the rest of that body would be taken for the next request's head
+        headers.append((b"connection", b"close"))
+    return json_answer(error.status, _shape(error, dialect), headers)
+
+
+def error_event(error: GatewayError, dialect: Dialect = Dialect.OPENAI) -> bytes:
+    """The last event of a stream that can't go on."""
+    data = msgspec.json.encode(_shape(error, dialect, streamed=True))
+    name = b"" if dialect is Dialect.OPENAI else b"event: error\n"
+    return b"%sdata: %s\n\n" % (name, data)
+
+
+def _shape(error: GatewayError, dialect: Dialect, *, streamed: bool = False) -> dict[str, object]:
+    if dialect is Dialect.MESSAGES:
+        return {"type": "error", "error": {"type": error.type, "message": error.message}}
+    if dialect is Dialect.RESPONSES and streamed:
+        return {"type": "error", "code": error.code, "message": error.message, "param": error.param}
+    return {
+        "error": {
+            "message": error.message,
+            "type": error.type,
+            "param": error.param,
+            "code": error.code,
+        }
+    }

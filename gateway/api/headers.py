@@ -1,0 +1,63 @@
+"""Headers of the hot path, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from gateway.routing.route import Route
+from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end, value_of
+
+_ALWAYS = HOP_BY_HOP | frozenset(
+    (
+        b"host",
+        b"content-length",
+        b"content-encoding",  # bodies go on decoded
+        b"expect",  # answered by our server already
+        b"x-request-id",
+    )
+)
+_READABLE = _ALWAYS | {b"accept-encoding"}
+_MAX_ID = 128
+
+
+def request_id(headers: Headers, mint: Callable[[], str]) -> bytes:
+    """The client's own where it is fit to be logged and echoed, else a new one."""
+    given = value_of(headers, b"x-request-id")
+    if given is not None and 0 < len(given) <= _MAX_ID and all(0x20 < byte < 0x7F for byte in given):
+        return given
+    return mint().encode()
+
+
+def headers_to_worker(
+    headers: Headers,
+    *,
+    identifier: bytes,
+    blocked: Collection[bytes],
+    readable: bool,
+    with_authorization: bool,
+    dp_rank: int | None = None,
+) -> Headers:
+    """The client's headers as a worker gets them. `readable`: the answer must not be compressed, for its
+    usage is read in passing. `dp_rank` pins it to one rank of an engine that has several."""
+    drop = _READABLE if readable else _ALWAYS
+    if blocked:
+        drop = drop.union(blocked)
+    if not with_authorization:
+        drop = drop | {b"authorization"}
+    out = end_to_end(headers, drop)
+    if readable:
+        out.append((b"accept-encoding", b"identity"))
+    if dp_rank is not None:
+        out.append((b"x-data-parallel-rank", b"%d" % dp_rank))
+    out.append((b"x-request-id", identifier))
+    return out
+
+
+def answer_headers(route: Route, identifier: bytes) -> Headers:
+    """What every answer from a worker carries."""
+    return [
+        (b"x-request-id", identifier),
+        (b"x-gateway-worker", route.worker.encode("latin-1", "replace")),
+        (b"x-gateway-prompt-tokens", b"%d" % route.prompt_tokens),
+        (b"x-gateway-matched-tokens", b"%d" % route.matched_tokens),
+    ]

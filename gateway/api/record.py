@@ -1,0 +1,122 @@
+"""What is told of a request when it is over: the one thing that metrics and the access log are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.routing.route import Outcome, Route
+from gateway.types import Usage, WorkerId
+from gateway.upstream.proxy import Exchange
+
+CLIENT_CLOSED = 499
+"""Status of a request whose client left (nginx's number)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    worker: WorkerId
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """Times in seconds, from the request's arrival. Tokens are our own counts but for `usage`."""
+
+    request_id: str
+    endpoint: str
+    model: str
+    """As routed; empty where no worker was found. Its values are bounded, so it may be a label."""
+    asked_model: str
+    """As the client wrote it: anything."""
+    worker: WorkerId | None
+    """Of the last try."""
+    status: int
+    """What the client was sent; 499 where it left."""
+    outcome: Outcome
+    streamed: bool
+    prompt_tokens: int
+    matched_tokens: int
+    reusable_tokens: int
+    usage: Usage | None
+    routing_s: float
+    """Spent on decisions, tokenising included."""
+    ttft_s: float | None
+    """To the first piece of a stream; None for other answers."""
+    gap_mean_s: float | None
+    gap_longest_s: float
+    pieces: int
+    """Events of the stream."""
+    total_s: float
+    tries: tuple[Try, ...]
+    stripped: tuple[str, ...]
+    """Fields and headers that the door took out."""
+    error: str
+    """What went wrong, for a log; never a prompt."""
+
+
+class Recorder(Protocol):
+    def record(self, record: RequestRecord) -> None:
+        """Called exactly once a request, proxied or refused."""
+        ...
+
+
+class NoRecorder:
+    def record(self, record: RequestRecord) -> None:
+        """Forgets it."""
+
+
+@dataclass(slots=True)
+class Story:
+    """A request while it goes on: what its record will be made from."""
+
+    request_id: str
+    endpoint: str
+    began: float
+    asked_model: str = ""
+    status: int = 0
+    outcome: Outcome = Outcome.OK
+    routing_s: float = 0.0
+    route: Route | None = None
+    exchange: Exchange | None = None
+    tries: list[Try] = field(default_factory=list)
+    stripped: tuple[str, ...] = ()
+    error: str = ""
+
+    def client_left(self) -> None:
+        self.status, self.outcome = CLIENT_CLOSED, Outcome.CANCELLED
+
+    def tried(self, route: Route, exchange: Exchange, outcome: Outcome) -> None:
+        self.route, self.exchange = route, exchange
+        self.status, self.outcome = exchange.status, outcome
+        self.tries.append(Try(route.worker, outcome))
+        if exchange.error is not None:
+            self.error = exchange.error.message
+
+    def end(self, now: float) -> RequestRecord:
+        route, exchange = self.route, self.exchange
+        streamed = exchange is not None and exchange.streamed
+        first = exchange.first_byte_at if exchange is not None and streamed else None
+        return RequestRecord(
+            request_id=self.request_id,
+            endpoint=self.endpoint,
+            model=route.model if route is not None else "",
+            asked_model=self.asked_model,
+            worker=route.worker if route is not None else None,
+            status=self.status,
+            outcome=self.outcome,
+            streamed=streamed,
+            prompt_tokens=route.prompt_tokens if route is not None else 0,
+            matched_tokens=route.matched_tokens if route is not None else 0,
+            reusable_tokens=route.reusable_tokens if route is not None else 0,
+            usage=exchange.usage if exchange is not None else None,
+            routing_s=self.routing_s,
+            ttft_s=first - self.began if first is not None else None,
+            gap_mean_s=exchange.gaps.mean if exchange is not None else None,
+            gap_longest_s=exchange.gaps.longest if exchange is not None else 0.0,
+            pieces=exchange.pieces if exchange is not None and streamed else 0,
+            total_s=now - self.began,
+            tries=tuple(self.tries),
+            stripped=self.stripped,
+            error=self.error,
+        )

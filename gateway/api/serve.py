@@ -1,0 +1,262 @@
+"""A proxied request from its first byte to its record: the request path, top to bottom.
+
+read the body → understand it → route (a lease is taken) → one try on that worker → its lease released →
+another worker where nothing has been sent yet and the failure was the worker's → answer → record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+from gateway.api.body import ClientLeft, read_body
+from gateway.api.call import Call, ReadPrompt, understand
+from gateway.api.caller import Identify, anonymous
+from gateway.api.client_watch import ClientWatch
+from gateway.api.door import Door
+from gateway.api.endpoints import ProxiedEndpoint
+from gateway.api.errors import Answer, error_answer, error_event
+from gateway.api.headers import answer_headers, headers_to_worker, request_id
+from gateway.api.record import Recorder, Story
+from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
+from gateway.errors import ClientError, GatewayError, ModelNotFound, Overloaded, Unavailable, UpstreamError
+from gateway.routing.route import Outcome, Route, RouterProtocol
+from gateway.types import Clock, WorkerId
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.headers import value_of
+from gateway.upstream.outlet import ClientGone, Outlet, Send
+from gateway.upstream.proxy import AnswerPlan, Exchange
+from gateway.upstream.timeouts import Timeouts
+from gateway.upstream.wire import UpstreamRequest
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    door: Door = field(default_factory=Door)
+    max_body: int = 32 * 1024 * 1024
+    """Bytes of a request's body, as sent and as decompressed."""
+    body_timeout: float = 60.0
+    """Seconds in which a body has to arrive."""
+    max_answer: int = 64 * 1024 * 1024
+    forward_authorization: bool = True
+    """Off where the gateway checks keys itself: a client's key is then nothing for a worker."""
+    ask_for_usage: bool = True
+    """Asks for usage in streams whose client did not, and keeps it from the client."""
+
+
+def new_request_id() -> str:
+    return uuid.uuid4().hex
+
+
+class ProxyService:
+    """Serves every proxied endpoint. All it needs is handed in."""
+
+    def __init__(
+        self,
+        router: RouterProtocol,
+        client: UpstreamClient,
+        recorder: Recorder,
+        read_prompt: ReadPrompt,
+        *,
+        options: ServeOptions,
+        clock: Clock,
+        rng: Random,
+        identify: Identify = anonymous,
+        new_id: Callable[[], str] = new_request_id,
+    ) -> None:
+        """`identify` says who asks; it may raise Unauthorized and the like."""
+        self._identify = identify
+        self._router = router
+        self._client = client
+        self._recorder = recorder
+        self._read_prompt = read_prompt
+        self._options = options
+        self._clock = clock
+        self._rng = rng
+        self._new_id = new_id
+
+    async def __call__(
+        self, endpoint: ProxiedEndpoint, scope: Any, receive: Callable[[], Awaitable[Any]], send: Send
+    ) -> None:
+        identifier = request_id(scope["headers"], self._new_id)
+        story = Story(identifier.decode(), endpoint.name, self._clock())
+        outlet = Outlet(send)
+        watch: ClientWatch | None = None
+        try:
+            body = await read_body(receive, self._options.max_body, self._options.body_timeout)
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - a coroutine that runs has one
+            watch = ClientWatch(receive, outlet, task)
+            await self._answer(endpoint, scope, body, identifier, story, outlet)
+        except (ClientLeft, ClientGone):
+            story.client_left()
+        except asyncio.CancelledError:
+            story.client_left()
+            if watch is None or not watch.gone:
+                raise
+            # it was the watch that cancelled, and nobody waits for the rest of this task
+            watch.absolve()
+        except GatewayError as error:
+            # the body could not even be read
+            self._refuse(error, endpoint, identifier, story, outlet)
+        except Exception:
+            # a fault of our own: its client gets a shape that it can read, and we a trace
+            logger.exception("request %s failed", story.request_id)
+            self._refuse(GatewayError("internal error"), endpoint, identifier, story, outlet)
+        finally:
+            if watch is not None:
+                watch.stop()
+            outlet.close()
+            self._recorder.record(story.end(self._clock()))
+
+    async def _answer(
+        self,
+        endpoint: ProxiedEndpoint,
+        scope: Any,
+        body: bytes,
+        identifier: bytes,
+        story: Story,
+        outlet: Outlet,
+    ) -> None:
+        try:
+            call = await understand(
+                endpoint,
+                scope,
+                body,
+                door=self._options.door,
+                read_prompt=self._read_prompt,
+                max_body=self._options.max_body,
+                ask_for_usage=self._options.ask_for_usage,
+            )
+            story.asked_model, story.stripped = call.prompt.model, call.stripped
+            await self._proxy(call, identifier, story, outlet)
+        except GatewayError as error:
+            self._refuse(error, endpoint, identifier, story, outlet)
+            await outlet.drained()
+
+    async def _proxy(self, call: Call, identifier: bytes, story: Story, outlet: Outlet) -> None:
+        """Tries worker after worker; raises GatewayError where none of them answered."""
+        retry = self._options.retry
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._options.timeouts.total
+        tried: frozenset[WorkerId] = frozenset()
+        failed: Exchange | None = None
+        wait: float | None = None
+        while len(tried) < retry.tries and loop.time() < deadline:
+            try:
+                route = await self._route(call, tried, story)
+            except (Unavailable, ModelNotFound):
+                if failed is None:
+                    raise
+                break
+            exchange = await self._try(call, route, identifier, deadline, story, outlet)
+            if exchange.committed:
+                return
+            failed, tried = exchange, tried | {route.worker}
+            wait = max(wait or 0.0, retry_after_of(exchange.headers) or 0.0)
+            if len(tried) < retry.tries:
+                await asyncio.sleep(min(retry.pause(len(tried), self._rng.random), deadline - loop.time()))
+        self._give_up(failed, wait, story, outlet)
+
+    async def _route(self, call: Call, tried: frozenset[WorkerId], story: Story) -> Route:
+        began = self._clock()
+        try:
+            caller = self._identify(call.client_headers, call.fields)
+            return await self._router.route(call.prompt, exclude=tried, caller=caller)
+        finally:
+            story.routing_s += self._clock() - began
+
+    async def _try(
+        self, call: Call, route: Route, identifier: bytes, deadline: float, story: Story, outlet: Outlet
+    ) -> Exchange:
+        """One worker's turn. However it ends, the router is told and the lease released."""
+        endpoint, options = call.endpoint, self._options
+        plan = AnswerPlan(
+            headers=answer_headers(route, identifier),
+            readable=endpoint.generates,
+            error_event=partial(error_event, dialect=endpoint.dialect),
+            hide_usage=call.inject_usage,
+            ends_with_done=endpoint.ends_with_done,
+            redactor=options.door.redactor,
+            max_answer=options.max_answer,
+        )
+        exchange = Exchange(outlet, plan, self._clock, route.lease.first_byte)
+        outcome = Outcome.CANCELLED
+        began = self._clock()
+        try:
+            request = self._request(call, route, identifier)
+            await exchange.run(self._client, route.url, request, options.timeouts, deadline)
+            outcome = outcome_of(
+                exchange.status, exchange.headers, exchange.error, stream_error=exchange.stream_error
+            )
+        finally:
+            story.tried(route, exchange, outcome)
+            first = exchange.first_byte_at if exchange.streamed else None
+            try:
+                self._router.finish(
+                    route, outcome, exchange.usage, first - began if first is not None else None
+                )
+            finally:
+                route.lease.release()
+        return exchange
+
+    def _request(self, call: Call, route: Route, identifier: bytes) -> UpstreamRequest:
+        headers = headers_to_worker(
+            call.client_headers,
+            identifier=identifier,
+            blocked=call.dropped_headers,
+            readable=call.endpoint.generates,
+            with_authorization=self._options.forward_authorization,
+            dp_rank=route.dp_rank,
+        )
+        return UpstreamRequest(
+            call.method, call.target, headers, call.body_for(route.model), streamed=call.prompt.stream
+        )
+
+    def _give_up(self, failed: Exchange | None, wait: float | None, story: Story, outlet: Outlet) -> None:
+        """What the client is told when the last worker has failed it."""
+        if failed is None or story.outcome is Outcome.BUSY:
+            raise Overloaded("every worker that serves this model is busy", retry_after=wait)
+        withheld = failed.withheld
+        if withheld is None:
+            raise failed.error or UpstreamError("the worker did not answer")
+        if (value_of(withheld.headers, b"content-type") or b"").startswith(b"application/json"):
+            _send(outlet, Answer(withheld.status, withheld.body, withheld.headers))
+            return
+        # a page of some proxy in between: an API client could not read it
+        error = UpstreamError(f"the worker answered {withheld.status}")
+        error.status = withheld.status
+        raise error
+
+    def _refuse(
+        self, error: GatewayError, endpoint: ProxiedEndpoint, identifier: bytes, story: Story, outlet: Outlet
+    ) -> None:
+        if not story.tries:
+            story.outcome = _outcome_of(error)
+        story.status, story.error = error.status, error.message
+        if not outlet.started:
+            answer = error_answer(error, endpoint.dialect)
+            answer.headers.append((b"x-request-id", identifier))
+            answer.headers.append((b"content-length", b"%d" % len(answer.body)))
+            _send(outlet, answer)
+
+
+def _send(outlet: Outlet, answer: Answer) -> None:
+    outlet.start(answer.status, answer.headers)
+    outlet.body(answer.body, last=True)
+
+
+def _outcome_of(error: GatewayError) -> Outcome:
+    if isinstance(error, ClientError):
+        return Outcome.CLIENT_ERROR
+    return Outcome.BUSY if isinstance(error, Overloaded) else Outcome.UPSTREAM_ERROR

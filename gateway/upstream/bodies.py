@@ -1,0 +1,107 @@
+"""The three ways an answer's body goes on to the client: as it comes, whole, or event by event."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from gateway.errors import UpstreamProtocolError
+from gateway.types import Usage
+from gateway.upstream.redact import Redactor
+from gateway.upstream.sse import SseScanner
+from gateway.upstream.usage import read_usage
+from gateway.upstream.wire import Framing
+
+
+class Body(Protocol):
+    """`feed` takes what one read brought and returns what goes on now. Raises UpstreamProtocolError."""
+
+    @property
+    def usage(self) -> Usage | None: ...
+
+    @property
+    def events(self) -> int:
+        """Pieces of the answer that count as progress: its tokens, nearly."""
+        ...
+
+    def feed(self, data: bytes, last: bool) -> bytes: ...
+
+
+class Passing:
+    """As it comes."""
+
+    usage: Usage | None = None
+
+    def __init__(self) -> None:
+        self.events = 0
+
+    def feed(self, data: bytes, last: bool) -> bytes:
+        self.events += bool(data)
+        return data
+
+
+class Whole:
+    """Kept until it is complete, so that a worker that dies inside it leaves nothing half said, and fields
+    can be taken out. A plain JSON answer arrives in one piece anyway, when all of it has been generated."""
+
+    def __init__(self, framing: Framing, limit: int, redactor: Redactor, *, read: bool = True) -> None:
+        self.usage: Usage | None = None
+        self.events = 0
+        self._framing = framing
+        self._limit = limit
+        self._redactor = redactor
+        self._read = read
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes, last: bool) -> bytes:
+        if data:
+            self.events = 1
+            self._parts.append(data)
+            self._size += len(data)
+        if self._size > self._limit:
+            raise UpstreamProtocolError(f"an answer of more than {self._limit} bytes")
+        if not last:
+            return b""
+        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        if not self._read:
+            return body
+        if self._framing is Framing.CLOSE and not _is_json(body):
+            # only its own syntax can tell that such an answer was cut off
+            raise UpstreamProtocolError("a JSON answer that breaks off")
+        self.usage = read_usage(body)
+        return self._redactor.redact(body) if self._redactor.concerns(body) else body
+
+
+class Events:
+    """Server-sent events, whole ones."""
+
+    def __init__(self, scanner: SseScanner, framing: Framing, *, ends_with_done: bool) -> None:
+        self.scanner = scanner
+        self._must_say_done = ends_with_done and framing is Framing.CLOSE
+
+    @property
+    def usage(self) -> Usage | None:
+        return self.scanner.usage
+
+    @property
+    def events(self) -> int:
+        return self.scanner.events
+
+    def feed(self, data: bytes, last: bool) -> bytes:
+        out = self.scanner.feed(data)
+        if last:
+            out += self.scanner.end()
+            if self._must_say_done and not self.scanner.done and not self.scanner.error:
+                # nothing but ``[DONE]`` tells this end from a worker that died
+                raise UpstreamProtocolError("a stream that ends without [DONE]")
+        return out
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""One request to one worker: its answer is pumped to the client, and watched in passing.
+
+Until the first byte of the body the client has been sent nothing, not even the head, so that a worker which
+fails during prefill can still be replaced. After it, a stream ends with an error event; any other body is
+left incomplete, and the server closes the connection, so that nobody takes it for whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
+from gateway.types import Clock, Usage
+from gateway.upstream.bodies import Body, Events, Passing, Whole
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end, value_of
+from gateway.upstream.outlet import Outlet
+from gateway.upstream.redact import Redactor
+from gateway.upstream.sse import SseScanner
+from gateway.upstream.timeouts import Timeouts
+from gateway.upstream.wire import Flow, Framing, ResponseHead, UpstreamRequest
+
+WITHHELD = frozenset((429, 502, 503, 504))
+"""Answers that are kept from the client, for another worker may do better."""
+MAX_WITHHELD = 64 * 1024
+
+NOT_FORWARDED = HOP_BY_HOP | frozenset(
+    (
+        b"content-length",  # written anew
+        b"date",  # our server's own, which would stand there twice
+        b"server",
+        b"x-request-id",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPlan:
+    """What to do with the answer; the same for every try of a request."""
+
+    headers: Headers
+    """Added to it."""
+    readable: bool
+    """It comes from a model: usage and fields are read. Otherwise its bytes pass unread."""
+    error_event: Callable[[GatewayError], bytes]
+    """How a stream that dies tells its client."""
+    hide_usage: bool = False
+    ends_with_done: bool = True
+    """A whole stream of this API ends with ``[DONE]``."""
+    redactor: Redactor = field(default_factory=lambda: Redactor(()))
+    max_answer: int = 64 * 1024 * 1024
+    """Bytes of an answer that has to be kept until it is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """An answer that the client has not been sent."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Gaps:
+    """Times between the pieces of a stream, in seconds, summed up as they come."""
+
+    __slots__ = ("count", "longest", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.longest = 0.0
+
+    def add(self, seconds: float, pieces: int) -> None:
+        """`pieces` arrived together, `seconds` after those before them."""
+        self.count += pieces
+        self.total += seconds
+        if seconds > self.longest:
+            self.longest = seconds
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+
+class Exchange:
+    """One try. `run` it once, then read how it went; all attributes are valid after cancellation too."""
+
+    def __init__(
+        self, outlet: Outlet, plan: AnswerPlan, clock: Clock, on_first_byte: Callable[[], None]
+    ) -> None:
+        self.status = 0
+        """Of the worker's answer; 0 while there is none."""
+        self.headers: Headers = []
+        self.streamed = False
+        self.whole = False
+        """The answer came to its end."""
+        self.error: UpstreamError | None = None
+        self.withheld: Withheld | None = None
+        self.first_byte_at: float | None = None
+        """On the given clock: when the first piece of the answer came."""
+        self.gaps = Gaps()
+        self._outlet = outlet
+        self._plan = plan
+        self._clock = clock
+        self._on_first_byte = on_first_byte
+        self._method = b""
+        self._head: ResponseHead
+        self._body: Body = Passing()
+        self._committed = False
+        self._ended = False
+        self._pieces = 0
+        self._last_piece = 0.0
+
+    def __repr__(self) -> str:
+        state = "whole" if self.whole else "open" if self._committed else "waiting"
+        return f"<Exchange {state} status={self.status} pieces={self._pieces}>"
+
+    @property
+    def committed(self) -> bool:
+        """The client has been sent a part of it: no other worker can take over."""
+        return self._committed
+
+    @property
+    def pieces(self) -> int:
+        """Events of a stream so far."""
+        return self._pieces
+
+    @property
+    def usage(self) -> Usage | None:
+        return self._body.usage
+
+    @property
+    def stream_error(self) -> bool:
+        """The worker itself reported an error inside its stream."""
+        return isinstance(self._body, Events) and self._body.scanner.error
+
+    @property
+    def cut(self) -> bool:
+        """The client has an incomplete body: its connection must be closed."""
+        return self._committed and not self._ended
+
+    async def run(
+        self,
+        client: UpstreamClient,
+        url: str,
+        request: UpstreamRequest,
+        timeouts: Timeouts,
+        deadline: float,
+    ) -> None:
+        """Until the client has taken the whole answer, or the worker has failed (`error`). Raises ClientGone;
+        cancellation closes the worker's connection at once. `deadline` is on the loop's clock."""
+        self._method = request.method
+        try:
+            try:
+                await client.exchange(url, request, self, timeouts, deadline)
+                self.whole = True
+            except UpstreamError as error:
+                self.error = error
+                if self._committed and self.streamed:
+                    self._outlet.body(self._plan.error_event(error), last=True)
+            finally:
+                self._outlet.attach(None)
+            if self._outlet.blocked:
+                async with asyncio.timeout_at(deadline):
+                    await self._outlet.drained()
+            self._ended = self.whole or self.streamed
+        except TimeoutError:
+            self.whole = False
+            self.error = UpstreamTimeout("the client took too long to take the answer", phase="total")
+
+    # -- called by the connection -------------------------------------------------------------------------
+
+    def on_head(self, head: ResponseHead, flow: Flow) -> None:
+        self._head = head
+        self.status = head.status
+        self.headers = head.headers
+        self._body = self._body_for(head)
+        self._outlet.attach(flow)
+
+    def on_body(self, data: bytes, last: bool) -> None:
+        out = self._body.feed(data, last)
+        if self._body.events != self._pieces:
+            self._note_progress()
+        if self.status in WITHHELD:
+            if last:
+                self.withheld = Withheld(self.status, self._answer_headers(len(out)), out)
+            return
+        if not self._committed and (out or last):
+            self._committed = True
+            self._outlet.start(self.status, self._answer_headers(len(out) if last else None))
+        self._outlet.body(out, last=last)
+
+    def _note_progress(self) -> None:
+        now = self._clock()
+        pieces = self._body.events
+        if self.first_byte_at is None:
+            self.first_byte_at = now
+            if self.status not in WITHHELD:
+                self._on_first_byte()
+        elif self.streamed:
+            self.gaps.add(now - self._last_piece, pieces - self._pieces)
+        self._pieces = pieces
+        self._last_piece = now
+
+    def _body_for(self, head: ResponseHead) -> Body:
+        plan = self._plan
+        if head.status in WITHHELD:
+            return Whole(head.framing, MAX_WITHHELD, plan.redactor, read=False)
+        encoded = (value_of(head.headers, b"content-encoding") or b"identity").lower() != b"identity"
+        if not plan.readable or head.status >= 300 or encoded:
+            return Passing()
+        kind = (value_of(head.headers, b"content-type") or b"").split(b";")[0].strip().lower()
+        if kind == b"text/event-stream":
+            self.streamed = True
+            scanner = SseScanner(hide_usage=plan.hide_usage, redactor=plan.redactor)
+            return Events(scanner, head.framing, ends_with_done=plan.ends_with_done)
+        if kind == b"application/json":
+            return Whole(head.framing, plan.max_answer, plan.redactor)
+        return Passing()
+
+    def _answer_headers(self, body_length: int | None) -> Headers:
+        """`body_length` where the body is known whole; otherwise the worker's own length stands, or none."""
+        headers = end_to_end(self._head.headers, NOT_FORWARDED)
+        headers += self._plan.headers
+        length = value_of(self._head.headers, b"content-length")
+        if self._method == b"HEAD" or self._head.framing is Framing.NONE:
+            if length is not None and self._head.status not in (204, 304):
+                headers.append((b"content-length", length))
+        elif isinstance(self._body, Passing):
+            if self._head.framing is Framing.LENGTH and length is not None:
+                headers.append((b"content-length", length))
+        elif body_length is not None and not self.streamed:
+            headers.append((b"content-length", b"%d" % body_length))
+        return headers
