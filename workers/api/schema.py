@@ -6,6 +6,7 @@ ignoring a constraint on the output would be worse than saying so.
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ _MAX_SALT_LENGTH = 128
 _SALT_FORBIDDEN = frozenset("@/\\\x00")
 _MAX_SEQUENCES = 1024
 _INT64 = 2**63
+_POSITION = re.compile(r"\(byte (\d+)\)")
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
@@ -128,7 +130,9 @@ def parse(raw: bytes, kind: type[Body]) -> Body:
         reason, param = _locate(str(error))
         raise InvalidBody(f"1 validation error: {param}: {reason}", param=param) from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidBody(f"1 validation error: body: JSON decode error: {error}", param="body") from error
+        position = _POSITION.search(str(error))
+        param = f"body.{position[1]}" if position else "body"
+        raise InvalidBody(f"1 validation error: {param}: JSON decode error: {error}", param=param) from error
 
 
 def _locate(text: str) -> tuple[str, str]:
