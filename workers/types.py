@@ -66,7 +66,8 @@ class StepItem:
     """What one sequence feeds in one step: `tokens` at positions start … start+len(tokens)-1.
 
     `block_table[p // block_size]` is the physical block of position p, and covers every position up to the
-    last one fed. K/V of positions before `start` are there already, computed or shared.
+    last one fed. K/V of positions before `start` are there already, computed or shared; or an earlier item of
+    the same step writes them, so a runner writes the whole step's K/V of a layer before it attends there.
     """
 
     request_id: str
