@@ -18,19 +18,35 @@ class IndexReader(Protocol):
         """
         ...
 
+    def held_depth(self, worker: WorkerId, keys: Sequence[BlockKey]) -> int:
+        """How many leading `keys` this worker holds by its own word, placements left out.
+
+        Ask when a promise is made, and `refute` only that much of it: an engine that delivers less than a
+        mere placement promised has contradicted nobody.
+        """
+        ...
+
 
 class IndexWriter(Protocol):
     """The write path: what KV events and routing decisions do to it. Unknown workers are ignored, so that an
     event in flight can't bring a removed worker back."""
 
-    def add_worker(self, worker: WorkerId) -> None: ...
+    def add_worker(self, worker: WorkerId, *, stride: int = 1, capacity: int | None = None) -> None:
+        """Make it known; a worker that is known already is set anew.
+
+        `stride` is the size of its engine's own blocks, in blocks of ours: what it holds counts in whole
+        ones only. `capacity`, in blocks of ours, is given for an engine that sends no events: its placements
+        stand until that many newer ones push them out, instead of expiring.
+        """
+        ...
 
     def remove_worker(self, worker: WorkerId) -> None:
         """Forget it and all it holds, in O(its own blocks)."""
         ...
 
     def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None:
-        """One more copy of each key. `keys` are consecutive blocks, `parent` the key before the first."""
+        """One more copy of each key. `keys` are consecutive blocks, `parent` the key before the first, None
+        where the first one begins a prompt."""
         ...
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None:

@@ -22,6 +22,8 @@ from gateway.types import EngineHash
 
 TAGS = frozenset({"BlockStored", "BlockRemoved", "AllBlocksCleared"})
 
+_UNREADABLE = (msgspec.DecodeError, RecursionError)  # the latter where arrays nest beyond all sense
+
 
 def decode_batch(payload: bytes) -> EventBatch:
     """Reads one payload. Events that can't be read are counted, unknown types ignored and counted.
@@ -31,11 +33,11 @@ def decode_batch(payload: bytes) -> EventBatch:
     try:
         batch = _maps.decode(payload)
         return EventBatch(batch.ts, batch.events, batch.dp_rank)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         pass
     try:
         arrays = _arrays.decode(payload)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return _decode_one_by_one(payload)
     return EventBatch(arrays.ts, tuple([event.read() for event in arrays.events]), arrays.dp_rank)
 
@@ -181,11 +183,11 @@ def _decode_one_by_one(payload: bytes) -> EventBatch:
 def _raw_batch(payload: bytes) -> _RawBatch:
     try:
         return _raw.decode(payload)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         pass
     try:
         batch = _raw_map.decode(payload)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise EventDecodeError(f"not a batch of KV events: {error}") from error
     return _RawBatch(batch.ts, batch.events, batch.data_parallel_rank)
 
@@ -193,11 +195,11 @@ def _raw_batch(payload: bytes) -> _RawBatch:
 def _decode_event(raw: msgspec.Raw) -> KVEvent | None:
     try:
         return _event_map.decode(raw)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         pass
     try:
         return _event_array.decode(raw).read()
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return None
 
 
@@ -205,7 +207,7 @@ def _is_unknown(raw: msgspec.Raw) -> bool:
     """Whether it is an event in form, of a type that we have no name for."""
     try:
         event: Any = _anything.decode(raw)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return False
     if isinstance(event, dict):
         tag = event.get("type")

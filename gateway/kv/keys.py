@@ -67,9 +67,11 @@ def block_keys(
             key = xxh3_64_intdigest(_pack_key(key) + chunk)
             append(BlockKey(key))
         return keys
-    # the hot path: one slice, one pack, one hash a block
-    for start in range(0, blocks * width, width):
-        key = xxh3_64_intdigest(_pack_key(key) + packed[start : start + width])
+    # the hot path: one unpack, one pack, one hash a block
+    pack = struct.Struct(f"<Q{width}s").pack
+    digest = xxh3_64_intdigest
+    for (chunk,) in struct.iter_unpack(f"{width}s", memoryview(packed)[: blocks * width]):
+        key = digest(pack(key, chunk))
         append(key)  # type: ignore[arg-type]
     return keys
 

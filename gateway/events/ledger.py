@@ -1,0 +1,323 @@
+"""One engine's books: from its own names of blocks to our keys, copy by copy.
+
+Pure and synchronous: batches in, changes out, in order. An engine's hashes are opaque; the token ids that a
+store carries are hashed anew, chained from the parent's key. What can't be placed for want of its parent
+waits aside. Engines with hybrid K/V caches report every group of layers; what a prefix match needs first is
+full attention, so that the first full-attention group counts and the others do not.
+
+``kv_cache_report_mode: full`` makes vLLM send stores again without a new copy behind them, and unmarked: such
+a block is counted once too often here, and only feedback takes it out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gateway.events.ledger_state import (
+    FORMAT,
+    LedgerState,
+    LedgerStats,
+    dump_state,
+    load_state,
+    pack_keys,
+    unpack_keys,
+)
+from gateway.events.scope import media_extras, root_scope
+from gateway.events.tiers import Tiers
+from gateway.events.waiting import Waiting, WaitingRoom
+from gateway.index.changes import Change, Cleared, Removed, Stored
+from gateway.kv.events import GPU, BlockRemoved, BlockStored, EventBatch
+from gateway.kv.keys import BLOCK_SIZE, block_keys, pack_tokens, root_key
+from gateway.types import BlockKey, EngineHash
+
+FULL_ATTENTION = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
+DEFAULT_MAX_WAITING = 65_536
+DEFAULT_MAX_TIER_BLOCKS = 1_000_000
+
+
+class Ledger:
+    """`model` is the engine's base model name, `block_size` the fleet's unit in tokens."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        block_size: int = BLOCK_SIZE,
+        max_waiting: int = DEFAULT_MAX_WAITING,
+        max_tier_blocks: int = DEFAULT_MAX_TIER_BLOCKS,
+    ) -> None:
+        self.unsupported = ""
+        """Why this engine's blocks can't be indexed, in words for a person; empty while they can."""
+        self._model = model
+        self._block_size = block_size
+        self._stride = 0
+        self._group: int | None = None
+        self._last: dict[EngineHash, BlockKey] = {}
+        """Engine block → our key of its last unit."""
+        self._units: dict[EngineHash, tuple[BlockKey, ...]] = {}
+        """All units of an engine block, where it is larger than ours."""
+        self._copies: dict[EngineHash, int] = {}
+        """Copies on the GPU where they are not one: more, or none (a slower tier holds the block)."""
+        self._waiting = WaitingRoom(max_waiting)
+        self._tiers = Tiers(max_tier_blocks)
+        self._rejected = self._foreign_groups = self._unknown_removals = 0
+
+    def __repr__(self) -> str:
+        return f"<Ledger {self._model}: {len(self._last)} blocks, {len(self._waiting)} waiting>"
+
+    @property
+    def stride(self) -> int:
+        """How many of our blocks are one of the engine's; 0 until it has stored one."""
+        return self._stride
+
+    def apply(self, batch: EventBatch) -> list[Change]:
+        """What a batch changes, in order. Events that make no sense are counted and left out."""
+        changes: list[Change] = []
+        removed: list[BlockKey] = []
+        for event in batch.events:
+            if isinstance(event, BlockRemoved):
+                self._remove(event, removed)
+                continue
+            if removed:
+                changes.append(Removed(tuple(removed)))
+                removed = []
+            if isinstance(event, BlockStored):
+                self._store(event, changes)
+            else:
+                changes.append(self._clear())
+        if removed:
+            changes.append(Removed(tuple(removed)))
+        return changes
+
+    def reset(self) -> list[Change]:
+        """A new epoch: all that was known is void."""
+        self._last.clear()
+        self._units.clear()
+        self._copies.clear()
+        self._waiting.clear()
+        self._tiers.clear()
+        self._stride, self._group, self.unsupported = 0, None, ""
+        return [Cleared()]
+
+    def stats(self) -> LedgerStats:
+        return LedgerStats(
+            blocks=len(self._last),
+            waiting=len(self._waiting),
+            dropped=self._waiting.dropped,
+            rejected=self._rejected,
+            foreign_groups=self._foreign_groups,
+            unknown_removals=self._unknown_removals,
+            tiers=self._tiers.sizes(),
+            unresolved=sum(block not in self._last for block in self._tiers),
+        )
+
+    # for a successor
+
+    def export(self) -> bytes:
+        """All that `restore` needs to go on exactly here."""
+        keys = (key for block, last in self._last.items() for key in self._units.get(block) or (last,))
+        return dump_state(
+            LedgerState(
+                format=FORMAT,
+                model=self._model,
+                block_size=self._block_size,
+                stride=self._stride,
+                group=self._group,
+                blocks=list(self._last),
+                keys=pack_keys(keys),
+                copies=list(self._copies.items()),
+                waiting=[(waiting.event, sorted(waiting.gone)) for waiting in self._waiting],
+                tiers=self._tiers.dump(),
+            )
+        )
+
+    def restore(self, data: bytes) -> None:
+        """Takes over what another ledger exported. Raises EventDecodeError where that can't be."""
+        state = load_state(data, self._model, self._block_size)
+        keys, stride = unpack_keys(state.keys), state.stride
+        self.reset()
+        self._stride, self._group = stride, state.group
+        for place, block in enumerate(state.blocks):
+            self._learn(block, keys[place * stride : (place + 1) * stride], 1)
+        self._copies = dict(state.copies)
+        for event, gone in state.waiting:
+            self._waiting.add(Waiting(event, gone))
+        self._tiers.load(state.tiers)
+
+    def holdings(self) -> Iterator[tuple[BlockKey, int]]:
+        """Every key held on the GPU, with its copies; a key of several engine blocks comes several times."""
+        for block, last in self._last.items():
+            copies = self._copies.get(block, 1)
+            if copies:
+                for key in self._units.get(block) or (last,):
+                    yield key, copies
+
+    # removals
+
+    def _remove(self, event: BlockRemoved, removed: list[BlockKey]) -> None:
+        if not _on_gpu(event):
+            for block in self._tiers.removed(event.medium or GPU, event.block_hashes):
+                self._forget_if_unused(block)
+            return
+        if not self._counts(event):
+            return
+        simple = self._stride == 1 and not self._tiers
+        for block in event.block_hashes:
+            key = self._last.get(block)
+            copies = self._copies.get(block, 1)
+            if key is None or copies == 0:
+                if not self._waiting.remove(block):
+                    self._unknown_removals += 1
+            elif simple and copies == 1:  # the hot path: an engine under load removes as much as it stores
+                del self._last[block]
+                removed.append(key)
+            else:
+                removed.extend(self._units.get(block) or (key,))
+                self._set_copies(block, copies - 1)
+
+    def _set_copies(self, block: EngineHash, copies: int) -> None:
+        if copies == 1:
+            self._copies.pop(block, None)
+        else:
+            self._copies[block] = copies
+        if copies == 0:
+            self._forget_if_unused(block)
+
+    def _forget_if_unused(self, block: EngineHash) -> None:
+        if self._copies.get(block) == 0 and block not in self._tiers:
+            del self._last[block], self._copies[block]
+            self._units.pop(block, None)
+
+    def _clear(self) -> Change:
+        """The GPU's prefix cache is empty; slower tiers are not part of it."""
+        kept = {block: self._last[block] for block in self._tiers if block in self._last}
+        self._last = kept
+        self._units = {block: self._units[block] for block in kept if block in self._units}
+        self._copies = dict.fromkeys(kept, 0)
+        self._waiting.clear()
+        return Cleared()
+
+    # stores
+
+    def _store(self, event: BlockStored, changes: list[Change]) -> None:
+        if not _on_gpu(event):
+            self._store_elsewhere(event)
+        elif self._counts(event) and self._fits(event):
+            parent = event.parent_block_hash
+            if parent is None or parent in self._last:
+                self._join(Waiting(event), changes)
+            else:
+                self._waiting.add(Waiting(event))
+
+    def _join(self, first: Waiting, changes: list[Change]) -> None:
+        """Books a store whose parent is known, then all that waited for its blocks, and for theirs."""
+        parent_block = first.event.parent_block_hash
+        todo = [(first, None if parent_block is None else self._last[parent_block])]
+        while todo:
+            waiting, parent = todo.pop()
+            event = waiting.event
+            keys = self._keys(event, parent)
+            if keys is None:
+                continue
+            self._book(event, keys, parent, waiting.gone, changes)
+            if len(self._waiting):
+                stride = self._stride
+                for place, block in enumerate(event.block_hashes):
+                    key = keys[(place + 1) * stride - 1]
+                    todo.extend((child, key) for child in self._waiting.take(block))
+
+    def _book(
+        self,
+        event: BlockStored,
+        keys: list[BlockKey],
+        parent: BlockKey | None,
+        gone: set[int],
+        changes: list[Change],
+    ) -> None:
+        stride, known = self._stride, self._last
+        if stride == 1 and not gone:  # the hot path: blocks of our size, nearly all of them new
+            for block, key in zip(event.block_hashes, keys, strict=True):
+                if block in known:
+                    self._learn(block, (key,), 1)
+                else:
+                    known[block] = key
+            changes.append(Stored(tuple(keys), parent))
+            return
+        for place, block in enumerate(event.block_hashes):
+            if place not in gone:
+                self._learn(block, keys[place * stride : (place + 1) * stride], 1)
+        if not gone:
+            changes.append(Stored(tuple(keys), parent))
+            return
+        for place in range(len(event.block_hashes)):
+            if place not in gone:
+                before = keys[place * stride - 1] if place else parent
+                changes.append(Stored(tuple(keys[place * stride : (place + 1) * stride]), before))
+
+    def _learn(self, block: EngineHash, keys: Sequence[BlockKey], copies: int) -> None:
+        if block in self._last:
+            self._set_copies(block, self._copies.get(block, 1) + copies)
+            return
+        self._last[block] = keys[-1]
+        if len(keys) > 1:
+            self._units[block] = tuple(keys)
+        if copies != 1:
+            self._copies[block] = copies
+
+    def _store_elsewhere(self, event: BlockStored) -> None:
+        """A slower tier. Most such stores bring only names, known or still to come; some bring tokens too."""
+        for block in self._tiers.stored(event.medium or GPU, event.block_hashes):
+            self._forget_if_unused(block)
+        parent = event.parent_block_hash
+        if event.token_ids and (parent is None or parent in self._last) and self._fits(event):
+            keys = self._keys(event, None if parent is None else self._last[parent])
+            if keys is not None:
+                for place, block in enumerate(event.block_hashes):
+                    self._learn(block, keys[place * self._stride : (place + 1) * self._stride], 0)
+
+    def _keys(self, event: BlockStored, parent: BlockKey | None) -> list[BlockKey] | None:
+        if parent is None:
+            parent = root_key(root_scope(event, self._model))
+        try:
+            packed = pack_tokens(event.token_ids)
+        except OverflowError:  # no token id
+            self._rejected += 1
+            return None
+        extras = media_extras(event, self._stride)
+        return block_keys(parent, packed, block_size=self._block_size, extras=extras)
+
+    # what counts
+
+    def _counts(self, event: BlockStored | BlockRemoved) -> bool:
+        """Whether the event is of the K/V group that we follow; the first that can be followed is chosen."""
+        group = event.group_idx or 0
+        if group == self._group:
+            return True
+        if self._group is None and isinstance(event, BlockStored):
+            kind = event.kv_cache_spec_kind
+            if kind in FULL_ATTENTION or (kind is None and group == 0):
+                self._group = group
+                self.unsupported = ""
+                return True
+            self.unsupported = f"no full-attention K/V group seen yet, only {kind}"
+        self._foreign_groups += 1
+        return False
+
+    def _fits(self, event: BlockStored) -> bool:
+        """Whether its blocks are made of whole blocks of ours, and their tokens are all there."""
+        size = event.block_size
+        if not event.block_hashes or size <= 0 or len(event.token_ids) != size * len(event.block_hashes):
+            self._rejected += 1
+            return False
+        stride, rest = divmod(size, self._block_size)
+        if rest or self._stride not in (0, stride):
+            known = self._stride * self._block_size or self._block_size
+            self.unsupported = f"blocks of {size} tokens can't be reconciled with blocks of {known}"
+            self._rejected += 1
+            return False
+        self._stride = stride
+        return True
+
+
+def _on_gpu(event: BlockStored | BlockRemoved) -> bool:
+    return event.medium == GPU or event.medium is None or event.medium.upper() == GPU

@@ -1,0 +1,62 @@
+"""Blocks that an engine keeps in slower tiers (CPU memory, storage), by its own names.
+
+They are not what prefill can use at once, so they are counted apart and never enter the index.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+
+from gateway.types import EngineHash
+
+
+class Tiers:
+    """Copies by medium and engine hash, at most `max_blocks` a medium: beyond it the oldest are forgotten."""
+
+    def __init__(self, max_blocks: int) -> None:
+        self._max_blocks = max_blocks
+        self._media: dict[str, OrderedDict[EngineHash, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._media)
+
+    def __contains__(self, block: object) -> bool:
+        return any(block in held for held in self._media.values())
+
+    def __iter__(self) -> Iterator[EngineHash]:
+        for held in self._media.values():
+            yield from held
+
+    def stored(self, medium: str, blocks: Iterable[EngineHash]) -> list[EngineHash]:
+        """One more copy of each; returns blocks that were forgotten for them."""
+        held = self._media.setdefault(medium, OrderedDict())
+        for block in blocks:
+            held[block] = held.get(block, 0) + 1
+        return [held.popitem(last=False)[0] for _ in range(len(held) - self._max_blocks)]
+
+    def removed(self, medium: str, blocks: Iterable[EngineHash]) -> list[EngineHash]:
+        """One copy of each less; returns those that this medium holds no more."""
+        held = self._media.get(medium)
+        gone: list[EngineHash] = []
+        if held is None:
+            return gone
+        for block in blocks:
+            if held.get(block, 0) > 1:
+                held[block] -= 1
+            elif held.pop(block, None) is not None:
+                gone.append(block)
+        return gone
+
+    def clear(self) -> None:
+        self._media.clear()
+
+    def sizes(self) -> dict[str, int]:
+        """Blocks held, by medium."""
+        return {medium: len(held) for medium, held in self._media.items()}
+
+    def dump(self) -> dict[str, list[tuple[EngineHash, int]]]:
+        return {medium: list(held.items()) for medium, held in self._media.items()}
+
+    def load(self, dumped: Mapping[str, Iterable[tuple[EngineHash, int]]]) -> None:
+        self._media = {medium: OrderedDict(pairs) for medium, pairs in dumped.items()}

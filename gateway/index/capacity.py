@@ -1,0 +1,32 @@
+"""What an engine without events probably holds: the blocks placed on it last, up to its real capacity."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+
+class CapacityLru:
+    """Keys in the order in which a paged engine would evict them. `capacity` is in blocks of ours.
+
+    An engine frees a finished prompt from its end, so that of one prompt the last block goes first.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._order: OrderedDict[int, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def place(self, keys: Sequence[int]) -> list[int]:
+        """Puts `keys` last; returns those that it pushed out."""
+        order = self._order
+        for key in reversed(keys):
+            order[key] = None
+            order.move_to_end(key)
+        return [order.popitem(last=False)[0] for _ in range(len(order) - self.capacity)]
+
+    def drop(self, keys: Iterable[int]) -> None:
+        for key in keys:
+            self._order.pop(key, None)

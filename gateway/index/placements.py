@@ -1,0 +1,89 @@
+"""What routing decisions promise: blocks that a worker will hold in a moment.
+
+They live in a side map with a short life, so that a burst of siblings meets on one worker before the engine's
+first event arrives, and so that a promise that never came true is forgotten by itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+DEFAULT_TTL = 5.0
+DEFAULT_MAX_KEYS = 1_000_000
+
+
+class Placements:
+    """Promised keys by worker bit. `masks` is read by the match: key → bits of the workers it is promised on.
+
+    All live `ttl` seconds from their latest placement. Beyond `max_keys` promised keys the oldest go early.
+    """
+
+    def __init__(self, ttl: float = DEFAULT_TTL, max_keys: int = DEFAULT_MAX_KEYS) -> None:
+        self.masks: dict[int, int] = {}
+        self._ttl = ttl
+        self._max_keys = max_keys
+        self._until: dict[int, dict[int, float]] = {}
+        self._queue: deque[tuple[float, int, Sequence[int]]] = deque()
+        self._queued = 0
+
+    def __len__(self) -> int:
+        """Pairs of worker and key that are promised now."""
+        return sum(map(len, self._until.values()))
+
+    def place(self, bit: int, keys: Sequence[int], now: float) -> None:
+        if not keys:
+            return
+        masks, until, expiry = self.masks, self._until.setdefault(bit, {}), now + self._ttl
+        until.update(dict.fromkeys(keys, expiry))
+        for key in keys:
+            masks[key] = masks.get(key, 0) | bit
+        self._queue.append((expiry, bit, keys))
+        self._queued += len(keys)
+        while self._queued > self._max_keys:
+            self._expire_oldest(self._queue[0][0])
+
+    def expire(self, now: float) -> None:
+        while self._queue and self._queue[0][0] <= now:
+            self._expire_oldest(now)
+
+    def drop(self, bit: int, keys: Iterable[int]) -> None:
+        """These came true, or were refuted."""
+        until = self._until.get(bit)
+        if not until:
+            return
+        for key in keys:
+            if key in until:
+                del until[key]
+                self._unmask(bit, key)
+
+    def clear(self, bit: int) -> None:
+        for key in self._until.pop(bit, ()):
+            self._unmask(bit, key)
+
+    def _expire_oldest(self, now: float) -> None:
+        _, bit, keys = self._queue.popleft()
+        self._queued -= len(keys)
+        until = self._until.get(bit, {})
+        for key in keys:
+            if until.get(key, now + 1) <= now:  # not placed again since
+                del until[key]
+                self._unmask(bit, key)
+
+    def _unmask(self, bit: int, key: int) -> None:
+        mask = self.masks[key] ^ bit
+        if mask:
+            self.masks[key] = mask
+        else:
+            del self.masks[key]
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError where the masks differ from the promises behind them."""
+        masks: dict[int, int] = {}
+        for bit, until in self._until.items():
+            for key in until:
+                masks[key] = masks.get(key, 0) | bit
+        queued = {(bit, key) for _, bit, keys in self._queue for key in keys}
+        promised = {(bit, key) for bit, until in self._until.items() for key in until}
+        if masks != self.masks or not promised <= queued:
+            raise AssertionError("placements differ from their masks or would never expire")

@@ -1,0 +1,285 @@
+"""The prefix index: which worker holds which leading blocks of a prompt, exactly (design §5)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from gateway.index.capacity import CapacityLru
+from gateway.index.placements import DEFAULT_MAX_KEYS, DEFAULT_TTL, Placements
+from gateway.index.tree import CHILD_BITS, BlockTree, Holding, holder_bits
+from gateway.types import BlockKey, WorkerId
+
+DEFAULT_MAX_BLOCKS = 4_000_000
+COLLECT_SLICE = 1024
+"""Keys of removed or cleared workers that one call of the write path tidies up."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStats:
+    blocks: int
+    """Distinct blocks in memory, those being tidied up included."""
+    held_pairs: int
+    """(worker, block) pairs."""
+    placed_pairs: int
+    evictions: int
+    """Blocks given up so far because of `max_blocks`."""
+    retiring_pairs: int
+    """Pairs of removed or cleared workers, no longer matched, whose memory is still to be returned."""
+    held: Mapping[WorkerId, int]
+    """Blocks held, by worker."""
+
+
+class _Worker:
+    __slots__ = ("holding", "id", "lru", "stride")
+
+    def __init__(self, worker: WorkerId, holding: Holding) -> None:
+        self.id = worker
+        self.holding = holding
+        self.stride = 1
+        self.lru: CapacityLru | None = None
+
+
+class PrefixIndex:
+    """An IndexReader and IndexWriter in memory; one thread, no I/O, nothing awaited.
+
+    Every worker's epoch has a bit. To clear or remove a worker is to take its bit out of play, at once; its
+    keys are tidied up in slices by later calls (`collect` does more of it), and only then is the bit used
+    again. At most `max_blocks` blocks are kept; least recently used prefixes leave first, from their ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_blocks: int = DEFAULT_MAX_BLOCKS,
+        placement_ttl: float = DEFAULT_TTL,
+        max_placed_keys: int = DEFAULT_MAX_KEYS,
+    ) -> None:
+        self._max_blocks = max_blocks
+        self._holdings: dict[int, Holding] = {}
+        self._tree = BlockTree(self._holdings)
+        self._placements = Placements(placement_ttl, max_placed_keys)
+        self._workers: dict[WorkerId, _Worker] = {}
+        self._by_bit: dict[int, _Worker] = {}
+        self._active = 0
+        self._retiring: deque[Holding] = deque()
+        self._free_bits: list[int] = []
+        self._new_bits = count(CHILD_BITS)
+        self._evictions = 0
+
+    def __repr__(self) -> str:
+        return f"<PrefixIndex {len(self._workers)} workers, {len(self._tree.nodes)} blocks>"
+
+    # the read path
+
+    def match(self, keys: Sequence[BlockKey], now: float) -> dict[WorkerId, int]:
+        placements = self._placements
+        placements.expire(now)
+        get = self._tree.nodes.get
+        found: dict[WorkerId, int] = {}
+        alive, depth = self._active, 0
+        if not placements.masks:
+            last: int | None = 0
+            for value in map(get, keys):
+                if value is not last:  # along a prompt most values are one shared int
+                    if value is None:
+                        break
+                    still = alive & value
+                    if still != alive:
+                        if depth:
+                            self._settle(found, alive ^ still, depth)
+                        alive = still
+                        if not alive:
+                            break
+                    last = value
+                depth += 1
+        else:
+            placed = placements.masks.get
+            for key in keys:
+                still = alive & (get(key, 0) | placed(key, 0))
+                if still != alive:
+                    if depth:
+                        self._settle(found, alive ^ still, depth)
+                    alive = still
+                    if not alive:
+                        break
+                depth += 1
+        if depth:
+            self._settle(found, alive, depth)
+            self._tree.touch(keys[depth - 1])
+        return found
+
+    def held_depth(self, worker: WorkerId, keys: Sequence[BlockKey]) -> int:
+        known = self._workers.get(worker)
+        if known is None:
+            return 0
+        parents, depth = known.holding.parents, 0
+        for key in keys:
+            if key not in parents:
+                break
+            depth += 1
+        return depth - depth % known.stride
+
+    # the write path
+
+    def add_worker(self, worker: WorkerId, *, stride: int = 1, capacity: int | None = None) -> None:
+        known = self._workers.get(worker)
+        if known is None:
+            known = self._workers[worker] = _Worker(worker, self._new_holding())
+            self._enter(known)
+        elif (capacity is None) != (known.lru is None):
+            self.clear(worker)  # a guess must not pass for the engine's word, nor the reverse
+        known.stride = stride
+        if capacity is None:
+            known.lru = None
+        elif known.lru is None:
+            known.lru = CapacityLru(capacity)
+        else:
+            known.lru.capacity = capacity
+
+    def remove_worker(self, worker: WorkerId) -> None:
+        known = self._workers.pop(worker, None)
+        if known is not None:
+            self._retire(known)
+            self.collect(COLLECT_SLICE)
+
+    def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None:
+        known = self._workers.get(worker)
+        if known is None:
+            return
+        self._placements.drop(known.holding.bit, keys)
+        self._tree.store(known.holding, keys, parent)
+        self._keep_within_bounds()
+
+    def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None:
+        known = self._workers.get(worker)
+        if known is not None:
+            self._tree.remove(known.holding, keys)
+
+    def clear(self, worker: WorkerId) -> None:
+        known = self._workers.get(worker)
+        if known is None:
+            return
+        self._retire(known)
+        known.holding = self._new_holding()
+        if known.lru is not None:
+            known.lru = CapacityLru(known.lru.capacity)
+        self._enter(known)
+        self.collect(COLLECT_SLICE)
+
+    def place(self, worker: WorkerId, keys: Sequence[BlockKey], now: float) -> None:
+        known = self._workers.get(worker)
+        if known is None:
+            return
+        self._placements.expire(now)
+        if known.lru is None:
+            held = known.holding.parents
+            self._placements.place(known.holding.bit, [key for key in keys if key not in held], now)
+        else:
+            self._place_for_long(known, known.lru, keys)
+
+    def refute(self, worker: WorkerId, keys: Sequence[BlockKey], delivered: int) -> None:
+        known = self._workers.get(worker)
+        if known is None:
+            return
+        wrong = keys[delivered:]
+        self._placements.drop(known.holding.bit, wrong)
+        self._tree.forget(known.holding, wrong)
+        if known.lru is not None:
+            known.lru.drop(wrong)
+
+    def collect(self, limit: int = COLLECT_SLICE) -> int:
+        """Tidies up at most `limit` keys of removed or cleared workers; returns how many are left to do."""
+        while self._retiring and limit > 0:
+            holding = self._retiring[0]
+            limit -= self._tree.drain(holding, limit)
+            if not holding.parents:
+                self._retiring.popleft()
+                del self._holdings[holding.bit]
+                self._free_bits.append(holding.bit)
+        return sum(len(holding.parents) for holding in self._retiring)
+
+    # what people and metrics ask
+
+    def held(self, worker: WorkerId) -> Iterator[BlockKey]:
+        """The keys that this worker holds by its own word (or, without events, by our guess)."""
+        known = self._workers.get(worker)
+        return map(BlockKey, known.holding.parents) if known is not None else iter(())
+
+    def copies(self, worker: WorkerId, key: BlockKey) -> int:
+        known = self._workers.get(worker)
+        if known is None or key not in known.holding.parents:
+            return 0
+        return known.holding.copies.get(key, 1)
+
+    def stats(self) -> IndexStats:
+        held = {worker: len(known.holding.parents) for worker, known in self._workers.items()}
+        return IndexStats(
+            blocks=len(self._tree.nodes) - len(self._tree.ghosts),
+            held_pairs=sum(held.values()),
+            placed_pairs=len(self._placements),
+            evictions=self._evictions,
+            retiring_pairs=sum(len(holding.parents) for holding in self._retiring),
+            held=held,
+        )
+
+    def check_integrity(self) -> None:
+        """Recomputes everything from scratch. Raises AssertionError where it differs."""
+        self._tree.check_integrity()
+        self._placements.check_integrity()
+        bits = {known.holding.bit for known in self._workers.values()}
+        retiring = {holding.bit for holding in self._retiring}
+        ok = (
+            self._by_bit.keys() == bits
+            and self._holdings.keys() == bits | retiring
+            and not (bits | retiring) & set(self._free_bits)
+            and self._active == sum(bits)
+            and len(self._tree.nodes) <= self._max_blocks
+        )
+        if not ok:
+            raise AssertionError("bits of workers are mixed up")
+
+    # steps
+
+    def _settle(self, found: dict[WorkerId, int], mask: int, depth: int) -> None:
+        """The match of these workers ends at `depth`."""
+        for bit in holder_bits(mask):
+            known = self._by_bit[bit]
+            whole = depth - depth % known.stride
+            if whole:
+                found[known.id] = whole
+
+    def _place_for_long(self, known: _Worker, lru: CapacityLru, keys: Sequence[BlockKey]) -> None:
+        pushed_out = lru.place(keys)
+        held = known.holding.parents
+        for parent, key in zip((None, *keys), keys, strict=False):
+            if key not in held:
+                self._tree.store(known.holding, (key,), parent)
+        self._tree.forget(known.holding, pushed_out)
+        self._keep_within_bounds()
+
+    def _keep_within_bounds(self) -> None:
+        tree = self._tree
+        if self._retiring:
+            self.collect(COLLECT_SLICE)
+        while len(tree.nodes) > self._max_blocks:
+            tree.give_up()
+            self._evictions += 1
+
+    def _new_holding(self) -> Holding:
+        bit = self._free_bits.pop() if self._free_bits else 1 << next(self._new_bits)
+        holding = self._holdings[bit] = Holding(bit)
+        return holding
+
+    def _enter(self, known: _Worker) -> None:
+        self._by_bit[known.holding.bit] = known
+        self._active |= known.holding.bit
+
+    def _retire(self, known: _Worker) -> None:
+        bit = known.holding.bit
+        del self._by_bit[bit]
+        self._active ^= bit
+        self._placements.clear(bit)
+        self._retiring.append(known.holding)
