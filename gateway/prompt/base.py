@@ -8,6 +8,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from gateway.errors import InvalidRequest
+
+
+class PromptError(InvalidRequest):
+    """This prompt cannot be rendered or tokenised as asked; an engine would refuse it with 400. The message
+    says why. Encoders answer it with [], engines show it to the client."""
+
 
 class Endpoint(Enum):
     CHAT = "/v1/chat/completions"

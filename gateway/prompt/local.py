@@ -1,0 +1,149 @@
+"""The best source: the model's own tokenizer files, read here."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from gateway.prompt.base import PromptError, PromptRequest, TokenPrompt
+from gateway.prompt.files import TokenizerFiles
+from gateway.prompt.render import MEDIA_MARK, ChatRenderer, RenderOptions
+from gateway.prompt.segments import SegmentedTokenizer, TokenPlan
+
+
+@dataclass(slots=True)
+class _Work:
+    """One prompt of a request. `trusted` is how many leading segments stand surely before any media."""
+
+    plan: TokenPlan
+    trusted: int | None = None
+
+
+class LocalEncoder:
+    """Renders and tokenises as the engine does. New text of more than `inline_chars` characters, and chats of
+    more than `inline_messages` messages, are worked on in a thread, so that the event loop keeps serving.
+    """
+
+    name = "local"
+    exact = True
+
+    def __init__(
+        self,
+        files: TokenizerFiles,
+        options: RenderOptions | None = None,
+        *,
+        cache_bytes: int = 64 * 1024 * 1024,
+        inline_chars: int = 4096,
+        inline_messages: int = 256,
+        threads: int = 2,
+    ) -> None:
+        self.files = files
+        self._renderer = ChatRenderer(files, options)
+        self._segments = SegmentedTokenizer(files.tokenizer, cache_bytes=cache_bytes)
+        self._inline_chars = inline_chars
+        self._inline_messages = inline_messages
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tokenise")
+
+    async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
+        loop = asyncio.get_running_loop()
+        try:
+            if len(request.messages or ()) > self._inline_messages:
+                texts = await loop.run_in_executor(self._pool, self.texts, request)
+            else:
+                texts = self.texts(request)
+            works = [self._begin(text) for text in texts]
+            if sum(work.plan.missing_chars for work in works if isinstance(work, _Work)) > self._inline_chars:
+                await loop.run_in_executor(self._pool, self._complete, works)
+            else:
+                self._complete(works)
+            return [self._finish(work, request) for work in works]
+        except PromptError:
+            return []
+
+    def tokenise(self, request: PromptRequest) -> list[TokenPrompt]:
+        """`encode` for callers that want to know why not: raises PromptError. Blocks while it works; not to
+        be mixed with `encode` from another thread.
+        """
+        works = [self._begin(text) for text in self.texts(request)]
+        self._complete(works)
+        return [self._finish(work, request) for work in works]
+
+    def texts(self, request: PromptRequest) -> Sequence[str | Sequence[int]]:
+        """What is to be tokenised: the rendered chat, or the prompts as they are. Raises PromptError."""
+        if request.messages is not None:
+            return [self._renderer.render(request)]
+        if request.prompts is None:
+            raise PromptError("there is no prompt")
+        return request.prompts
+
+    async def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, prompt: str | Sequence[int]) -> _Work | array[int]:
+        if not isinstance(prompt, str):
+            try:
+                return array("I", prompt)
+            except (TypeError, OverflowError) as error:
+                raise PromptError("token ids must be non-negative integers", param="prompt") from error
+        before, mark, after = prompt.partition(MEDIA_MARK)
+        plan = self._segments.plan(before + after.replace(MEDIA_MARK, ""))
+        if not mark:
+            return _Work(plan)
+        # the last segment before the media may end otherwise than it will in the engine
+        certain = self._segments.split(before)[:-1]
+        trusted = 0
+        for ours, whole in zip(certain, plan.segments, strict=False):
+            if ours != whole:
+                break
+            trusted += 1
+        return _Work(plan, trusted)
+
+    def _complete(self, works: Sequence[_Work | array[int]]) -> None:
+        try:
+            for work in works:
+                if isinstance(work, _Work):
+                    self._segments.complete(work.plan)
+        except (UnicodeEncodeError, TypeError) as error:
+            raise PromptError("the text is not valid Unicode") from error
+
+    def _finish(self, work: _Work | array[int], request: PromptRequest) -> TokenPrompt:
+        if isinstance(work, array):
+            tokens = _sliced(
+                work, request.truncate_prompt_tokens, request.template_args.get("truncation_side")
+            )
+            return TokenPrompt(tokens, len(tokens))
+        self._segments.remember(work.plan)
+        tokens = self._edged(work.plan.tokens(), request)
+        if work.trusted is None:
+            return TokenPrompt(tokens, len(tokens))
+        lengths = [len(part) for part in work.plan.known if part is not None]
+        kept_whole = request.truncate_prompt_tokens is None and not request.add_special_tokens
+        return TokenPrompt(tokens, sum(lengths[: work.trusted]) if kept_whole else 0)
+
+    def _edged(self, body: array[int], request: PromptRequest) -> array[int]:
+        """With the tokens of `add_special_tokens` round it, and cut to `truncate_prompt_tokens`. Where no
+        side is named the tokenizer itself cuts, from the left in generating engines, and keeps its edges.
+        """
+        limit = request.truncate_prompt_tokens
+        side = request.template_args.get("truncation_side")
+        head, tail = array("I"), array("I")
+        if request.add_special_tokens:
+            if self._segments.edges is None:
+                raise PromptError("this tokenizer's special tokens are not at its edges")
+            head, tail = (array("I", edge) for edge in self._segments.edges)
+        if limit is not None and limit >= 0 and side is None:
+            room = limit - len(head) - len(tail)
+            if room < 0:
+                raise PromptError("truncate_prompt_tokens leaves no room for special tokens")
+            body = body[max(0, len(body) - room) :]
+        return _sliced(head + body + tail, limit, side)
+
+
+def _sliced(tokens: array[int], limit: int | None, side: str | None) -> array[int]:
+    # a negative limit means the engine's own maximum, beyond which a prompt is refused anyway
+    if limit is None or limit < 0 or limit >= len(tokens):
+        return tokens
+    return tokens[:limit] if side == "right" else tokens[len(tokens) - limit :]

@@ -1,0 +1,94 @@
+"""Lenient reading of an OpenAI request body: what a router needs, and never a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.prompt.base import Endpoint, PromptRequest
+
+_TEMPLATE_FIELDS: Mapping[str, type] = {
+    "tools": list,
+    "documents": list,
+    "reasoning_effort": str,
+    "chat_template": str,
+    "chat_template_kwargs": dict,
+    "truncation_side": str,
+}
+
+
+def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
+    """Reads a parsed JSON body. Raises nothing: a field of a wrong type is as good as absent, and a body
+    whose prompt makes no sense comes back with neither `messages` nor `prompts`.
+    """
+    fields = body if isinstance(body, dict) else {}
+    chat = endpoint is Endpoint.CHAT
+    options = fields.get("stream_options")
+    max_tokens = _integer(fields.get("max_completion_tokens")) if chat else None
+    return PromptRequest(
+        endpoint=endpoint,
+        model=_text(fields.get("model")),
+        messages=_messages(fields.get("messages")) if chat else None,
+        prompts=None if chat else _prompts(fields),
+        template_args=_template_args(fields),
+        # vLLM's defaults: a chat template writes its own special tokens, a bare prompt has none
+        add_special_tokens=_flag(fields.get("add_special_tokens"), not chat),
+        cache_salt=_text(fields.get("cache_salt")),
+        truncate_prompt_tokens=_integer(fields.get("truncate_prompt_tokens")),
+        max_tokens=_integer(fields.get("max_tokens")) if max_tokens is None else max_tokens,
+        n=max(1, _integer(fields.get("n")) or 1),
+        stream=_flag(fields.get("stream"), False),
+        include_usage=isinstance(options, dict) and _flag(options.get("include_usage"), False),
+    )
+
+
+def _template_args(fields: Mapping[str, Any]) -> dict[str, Any]:
+    args: dict[str, Any] = {}
+    for name, kind in _TEMPLATE_FIELDS.items():
+        if isinstance(value := fields.get(name), kind):
+            args[name] = value
+    for name in ("add_generation_prompt", "continue_final_message"):
+        if (flag := _optional_flag(fields.get(name))) is not None:
+            args[name] = flag
+    if isinstance(choice := fields.get("tool_choice"), str | dict):
+        args["tool_choice"] = choice
+    return args
+
+
+def _messages(value: object) -> Sequence[Mapping[str, Any]] | None:
+    if not isinstance(value, list) or not value or not all(isinstance(message, dict) for message in value):
+        return None
+    return value
+
+
+def _prompts(fields: Mapping[str, Any]) -> Sequence[str | Sequence[int]] | None:
+    value = fields.get("prompt")
+    if fields.get("prompt_embeds") is not None:
+        return None
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        return None
+    if isinstance(value[0], int):
+        return [value]
+    if all(isinstance(prompt, str | list) for prompt in value):
+        return value
+    return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _optional_flag(value: object) -> bool | None:
+    # engines parse with pydantic, which takes 0 and 1 for booleans
+    return bool(value) if isinstance(value, bool | int) and value in (0, 1) else None
+
+
+def _flag(value: object, default: bool) -> bool:
+    flag = _optional_flag(value)
+    return default if flag is None else flag
