@@ -162,7 +162,7 @@ class Client:
         workers = (
             self._http.get(self._fleet.admin_url + "/admin/workers").raise_for_status().json()["workers"]
         )
-        return [(w["id"], (w["events"] or {}).get("last_seq")) for w in workers]
+        return [(w["id"], (w["events"] or {}).get("next_seq")) for w in workers]
 
 
 def run(

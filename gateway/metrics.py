@@ -27,6 +27,7 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()
         self._per_worker: dict[tuple[str, str], PerWorker] = {}
+        self._decisions: dict[tuple[str, str, str], PerDecision] = {}
 
         def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
             return Counter(name, text, labels, registry=self.registry)
@@ -98,6 +99,14 @@ class Metrics:
             "Decisions a shadow policy made beside the acting one.",
             ("model", "policy", "agrees"),
         )
+        self.shadow_gain = counter(
+            "gateway_shadow_gain_tokens",
+            "Tokens of work that the shadow policy's choices would have saved, by its own estimate.",
+            ("model", "policy"),
+        )
+        self.refusals = counter(
+            "gateway_refusals", "Requests that no worker could be given for, by error.", ("error",)
+        )
         self.event_lag = histogram(
             "gateway_event_lag_seconds",
             "From an engine's event (its clock) to the index.",
@@ -105,10 +114,12 @@ class Metrics:
             LAG_SECONDS,
         )
         self.event_batches = counter("gateway_event_batches", "KV event batches applied.", ("worker",))
+        self.event_blocks = counter("gateway_event_blocks", "Blocks that events stored.", ("worker",))
         self.event_gaps = counter(
-            "gateway_event_gaps",
-            "Gaps in a worker's event sequence, by how they ended.",
-            ("worker", "outcome"),
+            "gateway_event_gaps", "Gaps in a worker's event sequence; each is replayed.", ("worker",)
+        )
+        self.event_replays_failed = counter(
+            "gateway_event_replays_failed", "Replays that the engine did not answer in time.", ("worker",)
         )
         self.event_epochs = counter(
             "gateway_event_epochs", "New epochs: a worker's cache history started over.", ("worker", "reason")
@@ -139,6 +150,21 @@ class Metrics:
         except KeyError:
             bound = self._per_worker[model, worker] = PerWorker(self, model, worker)
             return bound
+
+    def decision(self, model: str, policy: str, reason: str) -> PerDecision:
+        key = (model, policy, reason)
+        bound = self._decisions.get(key)
+        if bound is None:
+            bound = self._decisions[key] = PerDecision(
+                self.decisions.labels(*key), self.decision_seconds.labels(model)
+            )
+        return bound
+
+
+@dataclass(frozen=True, slots=True)
+class PerDecision:
+    count: Counter
+    seconds: Histogram
 
 
 class PerWorker:

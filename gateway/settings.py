@@ -52,7 +52,8 @@ class Settings(BaseSettings):
     # one request
     tries: int = Field(3, ge=1, le=10, description="workers tried before the first byte")
     connect_timeout: float = Field(2.0, gt=0)
-    first_byte_timeout: float = Field(300.0, gt=0)
+    first_byte_timeout: float = Field(300.0, gt=0, description="to the first byte of a streamed answer")
+    whole_answer_timeout: float = Field(900.0, gt=0, description="to the first byte of any other answer")
     idle_timeout: float = Field(120.0, gt=0)
     total_timeout: float = Field(3600.0, gt=0)
     max_body_bytes: int = Field(32 * 1024 * 1024, ge=1024)

@@ -49,7 +49,9 @@ class PolicyChange(BaseModel):
     model_config = ConfigDict(extra="forbid")
     policy: str
     params: dict[str, Any] = Field(default_factory=dict)
-    model: str | None = Field(None, description="for one model; without it, for all that have none of their own")
+    model: str | None = Field(
+        None, description="for one model; without it, for all that have none of their own"
+    )
 
 
 class Workers(BaseModel):

@@ -1,4 +1,4 @@
-"""What a person or a scraper may see of the fleet: one reading of the live objects, for JSON and for gauges."""
+"""What a person or a scraper may see of the fleet: one reading of live objects, for JSON and for gauges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.events.status import EventStatus
+from gateway.events.followers import EventStatus
 from gateway.fleet.guards import Guards
 from gateway.fleet.load import LoadBoard
 from gateway.fleet.registry import Registry
@@ -140,7 +140,9 @@ class FleetView:
             lambda w: w.load.waiting_tokens,
         )
         yield per_worker(
-            "gateway_decoding_tokens", "Context tokens of requests that decode.", lambda w: w.load.decoding_tokens
+            "gateway_decoding_tokens",
+            "Context tokens of requests that decode.",
+            lambda w: w.load.decoding_tokens,
         )
         yield per_worker(
             "gateway_prefill_rate", "Prefill speed against the fleet's median.", lambda w: w.load.prefill_rate
@@ -167,8 +169,12 @@ class FleetView:
             "1 where requests flow and its engine has stopped saying anything.",
             lambda w: float(w.events is not None and w.events.silent),
         )
-        yield Gauge("gateway_index_distinct_blocks", "Distinct blocks in the index.", (), [((), stats.blocks)])
-        yield Gauge("gateway_index_evicted_blocks", "Blocks given up at the cap.", (), [((), stats.evictions)])
+        yield Gauge(
+            "gateway_index_distinct_blocks", "Distinct blocks in the index.", (), [((), stats.blocks)]
+        )
+        yield Gauge(
+            "gateway_index_evicted_blocks", "Blocks given up at the cap.", (), [((), stats.evictions)]
+        )
         yield Gauge(
             "gateway_queue_requests",
             "Requests that wait for a place.",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from gateway.api.record import RequestRecord
+from gateway.api.record import Recorder, RequestRecord
 from gateway.metrics import Metrics
 from gateway.types import WorkerId
 
+log = logging.getLogger(__name__)
 access = logging.getLogger("gateway.access")
 
 
@@ -46,14 +48,39 @@ class MetricsRecorder:
                 bound.reported_prompt_tokens.inc(usage.prompt_tokens)
 
 
-class AccessLog:
-    """One line a request, and the next recorder after it. Never a prompt, never a credential."""
+class FilledBlocks:
+    """Tells the followers which engines must have filled new blocks: their events are due."""
 
-    def __init__(self, after: MetricsRecorder) -> None:
-        self._after = after
+    def __init__(self, answered: Callable[[WorkerId, int], None], block_size: Callable[[str], int]) -> None:
+        """`block_size` gives tokens per block by model."""
+        self._answered = answered
+        self._block_size = block_size
 
     def record(self, record: RequestRecord) -> None:
-        self._after.record(record)
+        usage = record.usage
+        if record.worker is None or usage is None or usage.cached_tokens is None:
+            return
+        # the last generated token has no K/V yet
+        computed = usage.prompt_tokens + max(0, usage.completion_tokens - 1)
+        size = self._block_size(record.model)
+        self._answered(record.worker, computed // size - usage.cached_tokens // size)
+
+
+class Recorders:
+    """Several, in order."""
+
+    def __init__(self, *recorders: Recorder) -> None:
+        self._recorders = recorders
+
+    def record(self, record: RequestRecord) -> None:
+        for recorder in self._recorders:
+            recorder.record(record)
+
+
+class AccessLog:
+    """One line a request. Never a prompt, never a credential."""
+
+    def record(self, record: RequestRecord) -> None:
         usage = record.usage
         access.info(
             "%s %s %d",
@@ -115,3 +142,35 @@ class MetricsObserver:
     def shadowed(self, model: str, policy: str, agrees: bool, gain_tokens: float) -> None:
         self._metrics.shadow.labels(model, policy, "true" if agrees else "false").inc()
         self._metrics.shadow_gain.labels(model, policy).inc(max(0.0, gain_tokens))
+
+
+class EventMetrics:
+    """What followers tell (gateway.events.ports.Observer), as metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def connected(self, worker: WorkerId, up: bool) -> None:
+        log.info("events connected" if up else "events disconnected", extra={"worker": worker})
+
+    def batch(self, worker: WorkerId, blocks: int, lag: float | None) -> None:
+        self._metrics.event_batches.labels(worker).inc()
+        self._metrics.event_blocks.labels(worker).inc(blocks)
+        if lag is not None:
+            self._metrics.event_lag.labels(worker).observe(max(0.0, lag))
+
+    def malformed(self, worker: WorkerId, events: int) -> None:
+        self._metrics.events_malformed.labels(worker).inc(events)
+
+    def gap(self, worker: WorkerId, batches: int) -> None:
+        self._metrics.event_gaps.labels(worker).inc()
+        log.warning(
+            "event batches are missing; asking for a replay", extra={"worker": worker, "batches": batches}
+        )
+
+    def replay_failed(self, worker: WorkerId) -> None:
+        self._metrics.event_replays_failed.labels(worker).inc()
+
+    def epoch(self, worker: WorkerId, reason: str) -> None:
+        self._metrics.event_epochs.labels(worker, reason).inc()
+        log.warning("a worker's cache history starts over", extra={"worker": worker, "reason": reason})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import cast
 
 from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
 from gateway.upstream.origin import Origin
@@ -140,15 +141,17 @@ class Connection(asyncio.Protocol):
         if self._deadline < due:
             phase, due = "total", self._deadline
         if now < due:
-            self._timer = self._loop.call_later(due - now + _TICK, self._watch_time)
+            # the first byte may come long before its limit, and the idle limit holds from then on
+            wait = min(due - now, self._timeouts.idle)
+            self._timer = self._loop.call_later(wait + _TICK, self._watch_time)
         else:
             self._fail(UpstreamTimeout(f"{self.origin} did not answer in time ({phase})", phase=phase))
 
     # -- from the transport -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - narrows the type
-        self._transport = transport
+        # uvloop's transports do not inherit from asyncio's
+        self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,82 @@
+"""Flags of `serve`, shared with `up`. Only flags that were given reach the settings, so that environment and
+file keep their say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gateway.errors import ConfigError
+from gateway.settings import Settings, load
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PAIRS = ("aliases", "tokenizers", "model_policies", "policy_params")
+
+
+def settings_options(function: F) -> F:
+    """Adds every settings flag. The command receives them as keyword arguments, None where not given."""
+    options = [
+        click.option("--config", type=click.Path(path_type=Path), help="YAML file of settings."),
+        click.option("--host", help="Public address.  [127.0.0.1]"),
+        click.option("--port", type=int, help="Public port.  [8080]"),
+        click.option("--admin-host", help="Address of metrics and admin.  [127.0.0.1]"),
+        click.option("--admin-port", type=int, help="Port of metrics and admin.  [the port after --port]"),
+        click.option(
+            "--worker", "workers", multiple=True, metavar="URL[,events=…][,replay=…][,…]",
+            help="An engine; repeat. Other keys: topic, model, block_size, capacity, max_requests, weight.",
+        ),
+        click.option("--workers-file", type=click.Path(path_type=Path), help="YAML or JSON list of workers."),
+        click.option("--alias", "aliases", multiple=True, metavar="ALIAS=MODEL", help="Another name."),
+        click.option(
+            "--tokenizer", "tokenizers", multiple=True, metavar="MODEL=PATH",
+            help="Tokenizer folder or GGUF file of a model; `engine` asks the engine, `bytes` does without.",
+        ),
+        click.option("--policy", help="Routing policy.  [estimated_ttft]"),
+        click.option(
+            "--policy-param", "policy_params", multiple=True, metavar="NAME=VALUE",
+            help="Parameter of the policy.",
+        ),
+        click.option(
+            "--model-policy", "model_policies", multiple=True, metavar="MODEL=POLICY",
+            help="Policy of one model.",
+        ),
+        click.option("--index-max-blocks", type=int, help="Cap of the prefix index, in blocks.  [4000000]"),
+        click.option("--tries", type=int, help="Workers tried before the first byte.  [3]"),
+        click.option("--connect-timeout", type=float, help="Seconds.  [2]"),
+        click.option("--first-byte-timeout", type=float, help="Seconds.  [300]"),
+        click.option("--whole-answer-timeout", type=float, help="The same, not streamed.  [900]"),
+        click.option("--idle-timeout", type=float, help="Seconds between two chunks.  [120]"),
+        click.option("--total-timeout", type=float, help="Seconds for a whole answer.  [3600]"),
+        click.option("--max-body-bytes", type=int, help="Larger request bodies get 413.  [33554432]"),
+        click.option(
+            "--door", type=click.Choice(["strip", "refuse", "off"]),
+            help="What becomes of fields that steer an engine's insides.  [strip]",
+        ),
+        click.option("--shutdown-grace", type=float, help="Seconds for open streams at shutdown.  [30]"),
+        click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
+        click.option("--access-log/--no-access-log", default=None, help="One JSON line a request.  [on]"),
+    ]  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def settings_from(given: dict[str, Any]) -> Settings:
+    """The settings of a command that was called with `settings_options`' arguments."""
+    config = given.pop("config", None)
+    flags = {name: value for name, value in given.items() if value is not None and value != ()}
+    for name in _PAIRS:
+        if name in flags:
+            flags[name] = dict(_pair(name, text) for text in flags[name])
+    return load(flags, config)
+
+
+def _pair(name: str, text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key or not value:
+        raise ConfigError(f"{name}: expected NAME=VALUE, got {text!r}")
+    return key, value

@@ -1,0 +1,32 @@
+"""`prefix-gateway serve`: the gateway in front of engines that run already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gateway.cli.logs import configure
+from gateway.cli.options import settings_from, settings_options
+from gateway.errors import ConfigError
+from gateway.serving import serve
+
+
+@click.command("serve")
+@settings_options
+def command(**given: Any) -> None:
+    """Serve the gateway in front of running engines.
+
+    \b
+    prefix-gateway serve \\
+      --worker http://10.0.0.1:8000,events=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:5558 \\
+      --worker http://10.0.0.2:8000,events=tcp://10.0.0.2:5557,replay=tcp://10.0.0.2:5558
+    """
+    settings = settings_from(given)
+    if not settings.workers and settings.workers_file is None:
+        raise ConfigError(
+            "no workers: give --worker URL (repeat for each), GATEWAY_WORKERS or --workers-file; "
+            "`prefix-gateway up` starts workers of its own"
+        )
+    configure(settings.log_level, access=settings.access_log)
+    serve(settings)

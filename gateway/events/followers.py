@@ -1,0 +1,150 @@
+"""One follower per worker that publishes events: started, replaced and ended as the fleet changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import zmq.asyncio
+
+from gateway.errors import ConfigError
+from gateway.events.follower import Follower, FollowerState
+from gateway.events.ledger import Ledger
+from gateway.events.ports import Observer, Sink, Source
+from gateway.fleet.worker import Worker
+from gateway.types import WorkerId
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EventStatus:
+    """How the events of one worker are, for a person or a scraper."""
+
+    state: str
+    reason: str
+    next_seq: int
+    epochs: int
+    gaps: int
+    waiting_blocks: int
+    """Stored blocks whose parent has not turned up."""
+
+    @property
+    def silent(self) -> bool:
+        return self.state == FollowerState.SILENT.value
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a follower depends on: another plan means another follower."""
+
+    source: Source
+    model: str
+    unit: int
+
+
+@dataclass(slots=True)
+class _Running:
+    plan: _Plan
+    follower: Follower
+    task: asyncio.Task[None]
+
+
+class Followers:
+    """A fleet listener. A worker is followed from when its engine has said which model it serves."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        observer: Observer,
+        *,
+        unit_of: Callable[[str], int],
+        context: zmq.asyncio.Context,
+    ) -> None:
+        """`unit_of` gives a model's tokens per block key."""
+        self._sink = sink
+        self._observer = observer
+        self._unit_of = unit_of
+        self._context = context
+        self._running: dict[WorkerId, _Running] = {}
+        self._broken: dict[WorkerId, str] = {}
+
+    def added(self, worker: Worker) -> None:
+        self.changed(worker)
+
+    def changed(self, worker: Worker) -> None:
+        plan = self._plan(worker)
+        running = self._running.get(worker.id)
+        if running is not None and running.plan == plan:
+            return
+        self._end(worker.id)
+        if plan is not None:
+            self._begin(worker, plan)
+
+    def removed(self, worker: Worker) -> None:
+        self._end(worker.id)
+
+    def status(self, worker: WorkerId) -> EventStatus | None:
+        """None for a worker that publishes no events."""
+        running = self._running.get(worker)
+        if running is None:
+            return None
+        status = running.follower.status()
+        broken = self._broken.get(worker)
+        return EventStatus(
+            state="broken" if broken else status.state.value,
+            reason=broken or status.reason,
+            next_seq=status.next_seq,
+            epochs=status.epochs,
+            gaps=status.gaps,
+            waiting_blocks=sum(ledger.waiting for ledger in status.ledgers.values()),
+        )
+
+    def answered(self, worker: WorkerId, new_blocks: int) -> None:
+        """The worker's engine must have filled so many new blocks: its events are due."""
+        running = self._running.get(worker)
+        if running is not None:
+            running.follower.answered(new_blocks)
+
+    async def close(self) -> None:
+        tasks = [running.task for running in self._running.values()]
+        for worker in list(self._running):
+            self._end(worker)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _plan(self, worker: Worker) -> _Plan | None:
+        spec, info = worker.spec, worker.info
+        if spec.events is None or info is None:
+            return None
+        return _Plan(Source(spec.events, spec.replay, spec.topic), info.model, self._unit_of(info.model))
+
+    def _begin(self, worker: Worker, plan: _Plan) -> None:
+        rank, me = worker.spec.dp_rank, worker.id
+        follower = Follower(
+            me,
+            plan.source,
+            sink=self._sink,
+            make_ledger=lambda: Ledger(plan.model, block_size=plan.unit),
+            context=self._context,
+            observer=self._observer,
+            # several ranks may share an endpoint: each is followed for its own batches
+            worker_of=lambda batch_rank: me if rank is None or batch_rank in (None, rank) else None,
+        )
+        task = asyncio.get_running_loop().create_task(follower.run(), name=f"events of {me}")
+        task.add_done_callback(lambda ended: self._ended(me, ended))
+        self._running[me] = _Running(plan, follower, task)
+
+    def _end(self, worker: WorkerId) -> None:
+        running = self._running.pop(worker, None)
+        self._broken.pop(worker, None)
+        if running is not None:
+            running.task.cancel()
+
+    def _ended(self, worker: WorkerId, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        reason = error.message if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+        self._broken[worker] = reason
+        log.error("events can't be followed", extra={"worker": worker, "reason": reason}, exc_info=error)
