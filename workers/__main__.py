@@ -80,7 +80,7 @@ def main() -> None:
     help="Simulated engines: end answers by themselves, after this many tokens on average.",
 )
 @click.option(
-    "--threads", type=click.IntRange(1), help="CPU threads of the arithmetic.  [default: all cores]"
+    "--threads", type=click.IntRange(1), help="CPU threads of the arithmetic.  [default: half the cores]"
 )
 @click.option(
     "--shutdown-timeout",
@@ -106,7 +106,7 @@ def serve(
     python -m workers serve --model smollm2 --port 8101 --kv-events-port 5557
     python -m workers serve --model sim:h100-8b --time-scale 0.1
     """  # fmt: skip
-    _set_threads(1 if model.startswith("sim:") and threads is None else threads)
+    _set_threads(1 if model.startswith("sim:") else threads)
     try:
         backend = _load(model, tokenizer, seed, time_scale, mean_output_tokens, given)
         _run(backend, _options(backend, given))
@@ -116,9 +116,14 @@ def serve(
 
 
 def _set_threads(threads: int | None) -> None:
+    """An operator's own variables stand, unless --threads overrules them."""
+    if threads is not None:
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+        return
+    # BLAS threads spin while they wait for each other: where cores are short, two are slower than one
+    spare = max(1, (os.cpu_count() or 1) // 2)
     for name in _THREAD_VARIABLES:
-        if threads is not None:
-            os.environ[name] = str(threads)
+        os.environ.setdefault(name, str(spare))
 
 
 def _load(

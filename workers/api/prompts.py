@@ -113,13 +113,11 @@ class Prompts:
         self, prompt: str | Sequence[int], body: GenerationBody, add_special_tokens: bool
     ) -> tuple[int, ...]:
         limit = _truncation(body, self.max_model_len)
+        is_text = isinstance(prompt, str)
         if isinstance(prompt, str):
             # without a side it is the tokenizer that cuts, and it keeps its special tokens
             keep = limit if body.truncation_side is None else None
-            prompt, is_text = await self.encode_text(prompt, add_special_tokens, keep), True
-        else:
-            self._check_vocabulary(prompt)
-            is_text = False
+            prompt = await self.encode_text(prompt, add_special_tokens, keep)
         if limit is not None and len(prompt) > limit:
             prompt = prompt[:limit] if body.truncation_side == "right" else prompt[len(prompt) - limit :]
         return self._bounded(prompt, is_text)
@@ -130,6 +128,7 @@ class Prompts:
             raise BadRequest(f"Token id {stray} is out of vocabulary")
 
     def _bounded(self, tokens: Sequence[int], is_text: bool) -> tuple[int, ...]:
+        self._check_vocabulary(tokens)
         if not tokens:
             raise BadRequest("The decoder prompt cannot be empty", param="prompt")
         if len(tokens) > self.max_model_len:
