@@ -10,26 +10,23 @@ from dataclasses import dataclass, field
 from random import Random
 
 from gateway.fleet.load import WorkerLoad
+from gateway.routing.policies.ranking import ranks
 from gateway.routing.policy import RequestShape
 from gateway.types import WorkerId
 
 
 @dataclass(slots=True)
 class RoundRobin:
-    """The candidate after the last one chosen, in the order in which workers were registered."""
+    """The candidate after the last one chosen, in the order of their names: so a turn is not lost when the
+    last one is no candidate now."""
 
     name: str = "round_robin"
-    _last: WorkerId | None = field(default=None, init=False)
-    _position: int = field(default=-1, init=False)
+    _last: WorkerId = field(default=WorkerId(""), init=False)
 
     def score(
         self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
     ) -> list[float]:
-        count = len(loads)
-        at = [i for i, load in enumerate(loads) if load.worker == self._last]
-        # the last one may be out by now: then whoever stands in its place is next
-        first = at[0] + 1 if at else max(0, self._position)
-        return [float((i - first) % count) for i in range(count)]
+        return ranks([(load.worker <= self._last, load.worker) for load in loads])
 
     def chosen(
         self,
@@ -38,7 +35,7 @@ class RoundRobin:
         matched_tokens: Sequence[int],
         index: int,
     ) -> None:
-        self._last, self._position = loads[index].worker, index
+        self._last = loads[index].worker
 
 
 @dataclass(slots=True)

@@ -1,0 +1,106 @@
+"""Promised against delivered."""
+
+from typing import Any
+
+import pytest
+
+from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.routing.route import Outcome
+from gateway.types import Usage, WorkerId
+
+pytestmark = pytest.mark.anyio
+PROMPT = list(range(1000, 1200))
+
+
+async def answer(fleet: Any, cached: int | None, prompt_tokens: int = 200) -> int:
+    """Routes the prompt, ends it with this usage; returns what was promised."""
+    route = await fleet.route(PROMPT)
+    fleet.router.finish(route, Outcome.OK, Usage(prompt_tokens, 3, cached), 0.1)
+    route.lease.release()
+    return int(route.matched_tokens)
+
+
+async def test_less_than_promised_loses_what_lies_behind(fleet: Any) -> None:
+    a = fleet.add("a")
+    fleet.store(a, PROMPT)
+    assert await answer(fleet, 80) == 192
+    assert fleet.router.weigh(await fleet.router.read(request())).reusable == 80
+    drift = fleet.router.feedback.drift(a)
+    assert (drift.promises, drift.promised_tokens, drift.short_tokens, drift.extra_tokens) == (1, 192, 112, 0)
+    assert drift.drift == pytest.approx(0.1 * 112 / 192)
+    assert ("delivered", a, 192, 80) in fleet.watching.seen
+    assert ("parity", "m", 200, 200) in fleet.watching.seen
+
+
+def request() -> PromptRequest:
+    return PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT])
+
+
+async def test_a_kept_promise_changes_nothing(fleet: Any) -> None:
+    a = fleet.add("a")
+    fleet.store(a, PROMPT)
+    assert await answer(fleet, 192) == 192
+    assert await answer(fleet, 192) == 192
+    assert fleet.router.feedback.drift(a).drift == 0.0
+
+
+async def test_more_than_promised_is_counted(fleet: Any) -> None:
+    a = fleet.add("a")
+    assert await answer(fleet, 48) == 0
+    drift = fleet.router.feedback.drift(a)
+    assert (drift.promises, drift.extra_tokens) == (0, 48)
+
+
+async def test_a_silent_engine_gets_no_verdict(fleet: Any) -> None:
+    a = fleet.add("a")
+    fleet.store(a, PROMPT)
+    for _ in range(10):
+        assert await answer(fleet, None) == 192
+    drift = fleet.router.feedback.drift(a)
+    assert (drift.promises, drift.degraded) == (0, False)
+
+
+async def test_several_prompts_get_no_verdict_but_parity(fleet: Any) -> None:
+    a = fleet.add("a")
+    fleet.store(a, PROMPT)
+    two = PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT, [1] * 50])
+    route = await fleet.router.route(two)
+    fleet.router.finish(route, Outcome.OK, Usage(250, 3, 0), 0.1)
+    assert fleet.router.feedback.drift(a).promises == 0
+    assert fleet.watching.seen[-1] == ("parity", "m", 250, 250)
+
+
+async def test_empty_promises_mark_the_index_degraded_until_one_is_kept(fleet: Any) -> None:
+    a = fleet.add("a")
+    degraded = []
+    for i in range(6):
+        fleet.store(a, PROMPT)
+        assert await answer(fleet, 0) == 192
+        degraded.append((i + 1, fleet.router.feedback.drift(a).degraded))
+    assert degraded == [(1, False), (2, False), (3, False), (4, False), (5, True), (6, True)]
+    fleet.store(a, PROMPT)  # it keeps ingesting
+    assert await answer(fleet, 192) == 192
+    assert not fleet.router.feedback.drift(a).degraded
+    told = [entry for entry in fleet.watching.seen if entry[0] == "degraded"]
+    assert told == [("degraded", a, True), ("degraded", a, False)]
+
+
+async def test_estimated_tokens_are_judged_by_share(make_fleet: Any, token_ids: Any) -> None:
+    fleet = make_fleet(encoder=token_ids(exact=False))
+    a = fleet.add("a")
+    assert await answer(fleet, 0) == 0
+    # the engine counts 150 tokens where we count 200; it served 144 of them: 192 of ours
+    assert await answer(fleet, 144, prompt_tokens=150) == 192
+    assert fleet.router.feedback.drift(a).short_tokens == 0
+    assert await answer(fleet, 72, prompt_tokens=150) == 192
+    assert fleet.router.feedback.drift(a).short_tokens == 96
+    assert not any(entry[0] == "parity" for entry in fleet.watching.seen)
+    assert await answer(fleet, 72, prompt_tokens=150) == 96
+
+
+async def test_a_workers_record_goes_with_it(fleet: Any) -> None:
+    a = fleet.add("a")
+    await answer(fleet, 48)
+    fleet.registry.remove(a)
+    assert fleet.router.feedback.drift(a).extra_tokens == 0
+    assert fleet.router.feedback.drift(WorkerId("nobody")).promises == 0

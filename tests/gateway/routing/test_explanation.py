@@ -1,0 +1,84 @@
+"""Explain says what routing would do, and does nothing."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.errors import ModelNotFound
+from gateway.fleet.load import LoadVector
+from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.routing.explain import explain
+from gateway.routing.registry import POLICIES, make_policy
+
+pytestmark = pytest.mark.anyio
+PROMPT = list(range(1000, 1200))
+REQUEST = PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT])
+
+
+async def test_every_figure_of_a_decision(fleet: Any) -> None:
+    a, b, c, d = (fleet.add(name) for name in "abcd")
+    fleet.store(a, PROMPT)
+    fleet.store(b, PROMPT[:96])
+    fleet.board.set_peer_loads("r2", {a: LoadVector(1, 5000, 40)})
+    fleet.registry.set_health(d, False, "/health answers 500")
+    told = await explain(fleet.router, REQUEST)
+    assert (told.model, told.adapter, told.sent_as) == ("m", "", "m")
+    assert (told.policy, told.tokenizer, told.exact) == ("estimated_ttft", "local", True)
+    assert (told.prompts, told.prompt_tokens, told.block_size, told.blocks) == (1, 200, 16, 12)
+    assert (told.reusable_tokens, told.chosen, told.reason) == (192, b, "load")
+    rows = [(w.worker, w.matched_tokens, w.uncached_tokens, w.score, w.chosen) for w in told.workers]
+    assert rows == [
+        (b, 96, 104, 208.0, True),
+        (c, 0, 200, 400.0, False),
+        (a, 192, 8, 5048.0, False),
+        (d, 0, 200, None, False),
+    ]
+    assert [w.verdict for w in told.workers] == [
+        "chosen: lowest score",
+        "score is 192.0 higher",
+        "score is 4840.0 higher, though it holds 96 tokens more",
+        "not a candidate: unhealthy: /health answers 500",
+    ]
+    busy = told.workers[2]
+    assert (busy.requests, busy.waiting_tokens, busy.decoding_tokens, busy.state) == (1, 5000, 40, "ready")
+
+
+async def test_it_agrees_with_routing_and_leaves_no_trace(fleet: Any) -> None:
+    for name in "abc":
+        fleet.add(name)
+    before = fleet.index.stats()
+    told = await explain(fleet.router, REQUEST)
+    assert fleet.index.stats() == before
+    assert [load.requests for load in fleet.board] == [0, 0, 0]
+    assert told.workers[0].verdict == "chosen: lowest score, with 2 others"
+    assert told.workers[1].verdict.startswith("same score: lost the tie")
+    fleet.store(told.workers[2].worker, PROMPT)
+    told = await explain(fleet.router, REQUEST)
+    assert (await fleet.router.route(REQUEST)).worker == told.chosen
+
+
+async def test_a_full_fleet_is_explained(fleet: Any) -> None:
+    fleet.add("a", max_requests=1)
+    await fleet.route(PROMPT)
+    told = await explain(fleet.router, REQUEST)
+    assert (told.chosen, told.reason) == (None, "")
+    assert told.workers[0].verdict == "not a candidate: full: 1 of 1 requests in flight"
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+async def test_it_is_json_under_every_policy(make_fleet: Any, name: str) -> None:
+    fleet = make_fleet(policy=make_policy(name, random=Random(1)))
+    for worker in "abc":
+        fleet.add(worker)
+    told = msgspec.json.decode(msgspec.json.encode(await explain(fleet.router, REQUEST)))
+    assert told["policy"] == name
+    assert len(told["workers"]) == 3
+    assert told["workers"][0]["chosen"]
+
+
+async def test_what_does_not_exist_is_said(fleet: Any) -> None:
+    fleet.add("a")
+    with pytest.raises(ModelNotFound):
+        await explain(fleet.router, PromptRequest(Endpoint.CHAT, "x"))

@@ -1,0 +1,237 @@
+"""Each policy's scores, computed by hand."""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import exp
+from random import Random
+from typing import Any
+
+import pytest
+
+from gateway.errors import ConfigError
+from gateway.fleet.load import WorkerLoad
+from gateway.routing.choose import pick
+from gateway.routing.policies.additive import Additive
+from gateway.routing.policies.consistent_hash import ConsistentHash
+from gateway.routing.policies.counting import LeastRequests, PowerOfTwo, RoundRobin
+from gateway.routing.policies.estimated_ttft import EstimatedTTFT
+from gateway.routing.policies.explore import Explore
+from gateway.routing.policies.prefix_gate import PrefixGate
+from gateway.routing.policies.product import Product
+from gateway.routing.policies.session_affinity import SessionAffinity
+from gateway.routing.policies.tree_threshold import TreeThreshold
+from gateway.routing.policy import RequestShape
+from gateway.routing.registry import DEFAULT_POLICY, POLICIES, make_policy
+from gateway.types import BlockKey, WorkerId
+
+
+def loads(*figures: dict[str, Any]) -> list[WorkerLoad]:
+    return [WorkerLoad(WorkerId(f"http://w{i}:1"), **given) for i, given in enumerate(figures)]
+
+
+def requests(*counts: int) -> list[WorkerLoad]:
+    return loads(*({"requests": count} for count in counts))
+
+
+SHAPE = RequestShape(prompt_tokens=1000)
+
+
+def test_estimated_ttft() -> None:
+    policy = EstimatedTTFT()
+    fleet = loads({"waiting_tokens": 100, "requests": 2}, {}, {"prefill_rate": 2.0})
+    # 100 + 2·(1000−800) + 16·2; 2·1000; the same at twice the speed
+    assert policy.score(SHAPE, fleet, [800, 0, 0]) == [532.0, 2000.0, 1000.0]
+
+
+def test_estimated_ttft_counts_what_peers_sent() -> None:
+    fleet = loads({"peer_waiting_tokens": 300, "peer_requests": 3}, {"waiting_tokens": 300, "requests": 3})
+    assert EstimatedTTFT().score(SHAPE, fleet, [0, 0]) == [2348.0, 2348.0]
+
+
+def test_a_full_match_is_never_free() -> None:
+    fleet = loads({"requests": 40}, {})
+    # one block of 16 twice, and forty requests that decode: 32 + 640; a stranger: 2·300
+    assert EstimatedTTFT().score(RequestShape(300), fleet, [300, 0]) == [672.0, 600.0]
+
+
+def test_a_busy_holder_loses_to_an_idle_stranger() -> None:
+    fleet = loads({"waiting_tokens": 5000, "requests": 1}, {})
+    scores = EstimatedTTFT().score(SHAPE, fleet, [992, 0])
+    assert scores == [5048.0, 2000.0]  # 5000 + 2·16 + 16·1
+    assert pick(scores, fleet, [992, 0], Random(1)) == 1
+
+
+def test_product() -> None:
+    fleet = loads({"waiting_tokens": 100, "requests": 2}, {"requests": 0}, {"requests": 9})
+    # (100 + 200)·3; (0 + 1000)·1; a full match counts one token: (0 + 1)·10
+    assert Product().score(SHAPE, fleet, [800, 0, 1000]) == [900.0, 1000.0, 10.0]
+
+
+def test_additive_in_blocks() -> None:
+    fleet = loads({"waiting_tokens": 160, "decoding_tokens": 3200}, {"decoding_tokens": 320})
+    shape = RequestShape(prompt_tokens=640)
+    # (160 + 640 − 480)/16 + (3200 + 640)/16 = 20 + 240; (640)/16 + (320 + 640)/16 = 40 + 60
+    assert Additive(Random(1)).score(shape, fleet, [480, 0]) == [260.0, 100.0]
+    assert Additive(Random(1), overlap_weight=3.0).score(shape, fleet, [480, 0]) == [300.0, 180.0]
+
+
+def test_additive_samples_a_softmax_of_the_scaled_costs() -> None:
+    policy = Additive(Random(7), temperature=0.5)
+    fleet = loads({}, {"decoding_tokens": 160}, {"decoding_tokens": 320})  # costs apart by 0, 10, 20 blocks
+    drawn: Counter[int] = Counter()
+    for _ in range(4000):
+        scores = policy.score(SHAPE, fleet, [0, 0, 0])
+        drawn[scores.index(min(scores))] += 1
+    weights = [exp(-0.0 / 0.5), exp(-0.5 / 0.5), exp(-1.0 / 0.5)]
+    for i in range(3):
+        assert drawn[i] / 4000 == pytest.approx(weights[i] / sum(weights), abs=0.03)
+
+
+def take_turns(policy: RoundRobin, fleet: Sequence[WorkerLoad]) -> str:
+    scores = policy.score(SHAPE, fleet, [0] * len(fleet))
+    index = scores.index(min(scores))
+    policy.chosen(SHAPE, fleet, [0] * len(fleet), index)
+    return fleet[index].worker[len("http://") : -len(":1")]
+
+
+def test_round_robin_takes_turns_also_while_workers_come_and_go() -> None:
+    policy, (a, b, c) = RoundRobin(), loads({}, {}, {})
+    assert [take_turns(policy, [a, b, c]) for _ in range(4)] == ["w0", "w1", "w2", "w0"]
+    assert take_turns(policy, [b, c]) == "w1"  # w0 is out
+    assert take_turns(policy, [a, c]) == "w2"  # w1 is out: the one after it
+    assert take_turns(policy, [a, b, c]) == "w0"
+    assert policy.score(SHAPE, [a, b, c], [0, 0, 0]) == [2.0, 0.0, 1.0]
+    assert policy.score(SHAPE, [a, b, c], [0, 0, 0]) == [2.0, 0.0, 1.0]  # asking moves nothing
+
+
+def test_least_requests() -> None:
+    assert LeastRequests().score(SHAPE, requests(3, 1, 2), [900, 0, 0]) == [3.0, 1.0, 2.0]
+
+
+def test_power_of_two_compares_two_at_random() -> None:
+    policy, inf = PowerOfTwo(Random(3)), float("inf")
+    seen = {tuple(policy.score(SHAPE, requests(3, 1, 2), [0, 0, 0])) for _ in range(100)}
+    assert seen == {(3.0, 1.0, inf), (3.0, inf, 2.0), (inf, 1.0, 2.0)}
+    assert policy.score(SHAPE, requests(5), [0]) == [5.0]
+
+
+def test_a_session_stays_and_moves_only_when_its_worker_goes() -> None:
+    policy, fleet = SessionAffinity(), requests(0, 0, 0, 0)
+
+    def home(session: str, of: list[WorkerLoad]) -> WorkerId:
+        scores = policy.score(RequestShape(10, session=session), of, [0] * len(of))
+        return of[scores.index(min(scores))].worker
+
+    homes = {str(i): home(str(i), fleet) for i in range(400)}
+    assert {str(i): home(str(i), requests(9, 9, 9, 9)) for i in range(400)} == homes
+    left = fleet[1:]
+    moved = [s for s, worker in homes.items() if home(s, left) != worker]
+    assert sorted(moved) == sorted(s for s, worker in homes.items() if worker == fleet[0].worker)
+    assert min(Counter(homes.values()).values()) > 60
+    assert policy.score(SHAPE, requests(2, 1), [0, 0]) == [2.0, 1.0]
+
+
+def test_consistent_hashing_walks_on_at_the_bound() -> None:
+    policy = ConsistentHash()
+    shape = RequestShape(100, keys=[BlockKey(1 << 63)])
+    idle = policy.score(shape, requests(0, 0, 0, 0), [0] * 4)
+    assert sorted(idle) == [0.0, 1.0, 2.0, 3.0]
+    first, second = idle.index(0.0), idle.index(1.0)
+    # 7 in flight: bound ⌈1.25·8/4⌉ = 3
+    counts = [1, 1, 1, 1]
+    counts[first] = 3
+    counts[second] = 2
+    scores = policy.score(shape, requests(*counts), [0] * 4)
+    assert scores[first] == 4.0  # behind all the others
+    assert min(scores) == scores[second] == 1.0
+
+
+def test_consistent_hashing_by_session_prefix_or_load() -> None:
+    policy, fleet = ConsistentHash(), requests(0, 0, 0)
+    by_session = policy.score(RequestShape(100, keys=[BlockKey(5)], session="s"), fleet, [0] * 3)
+    assert policy.score(RequestShape(100, keys=[BlockKey(6)], session="s"), fleet, [0] * 3) == by_session
+    by_family = policy.score(RequestShape(100, keys=[BlockKey(5), BlockKey(7)]), fleet, [0] * 3)
+    assert policy.score(RequestShape(100, keys=[BlockKey(5), BlockKey(9)]), fleet, [0] * 3) == by_family
+    assert policy.score(RequestShape(3), requests(4, 2, 3), [0] * 3) == [4.0, 2.0, 3.0]
+
+
+def test_consistent_hashing_spreads_keys() -> None:
+    policy, fleet = ConsistentHash(), requests(0, 0, 0, 0)
+    homes: Counter[int] = Counter()
+    for i in range(2000):
+        shape = RequestShape(100, session=str(i))
+        homes[policy.score(shape, fleet, [0] * 4).index(0.0)] += 1
+    assert min(homes.values()) > 350  # 500 each, but for the ring's unevenness
+
+
+def test_tree_threshold() -> None:
+    policy = TreeThreshold()
+    balanced = loads(
+        {"requests": 60, "cached_blocks": 9}, {"requests": 10, "cached_blocks": 5}, {"cached_blocks": 7}
+    )
+    assert policy.score(SHAPE, balanced, [0, 301, 10]) == [0.0, -301.0, -10.0]
+    assert policy.score(SHAPE, balanced, [0, 300, 10]) == [9.0, 5.0, 7.0]  # not above 0.3: smallest tree
+    assert policy.score(SHAPE, requests(65, 0), [900, 0]) == [65.0, 0.0]  # out of balance: affinity is off
+    assert policy.score(SHAPE, requests(200, 135), [900, 0]) == [-900.0, 0.0]  # 65 apart, below 1.5 ×
+
+
+def test_prefix_gate() -> None:
+    policy = PrefixGate()
+    assert policy.score(SHAPE, requests(9, 0), [900, 0]) == [9.0, 0.0]  # more than 8 apart
+    # mean 4, σ 3.27: at most 7.27 requests; the longest match is beyond it
+    assert policy.score(SHAPE, requests(8, 0, 4), [900, 100, 500]) == [2.0, 1.0, 0.0]
+    # equal matches: fewest requests; no match: fewest requests
+    assert policy.score(SHAPE, requests(4, 3, 0), [500, 500, 0]) == [1.0, 0.0, 2.0]  # mean + σ is 4.03
+    assert policy.score(SHAPE, requests(2, 1, 1), [0, 0, 0]) == [1.0, 0.0, 0.0]
+
+
+def test_explore() -> None:
+    policy = Explore()
+    fleet = loads({"waiting_tokens": 700}, {"waiting_tokens": 600}, {})
+    assert policy.score(SHAPE, fleet, [501, 501, 0]) == [1.0, 0.0, 2.0]  # exploit: lighter of the two holders
+    # half is not above one half: explore by load + prefill
+    assert policy.score(SHAPE, fleet, [500, 400, 0]) == [1200.0, 1200.0, 1000.0]
+    # a full cache: what must go is counted too; 100 of 110 blocks used leave room for 160 tokens
+    full = loads({"cached_blocks": 100, "capacity_blocks": 110})
+    assert policy.score(SHAPE, full, [0]) == [1000.0 + 840.0]
+
+
+def test_ties_go_to_the_coldest_cache_only_where_nobody_knows_the_prompt() -> None:
+    fleet = loads(
+        {"cached_blocks": 90, "capacity_blocks": 100},
+        {"cached_blocks": 30, "capacity_blocks": 100, "requests": 1},
+        {"cached_blocks": 32, "capacity_blocks": 100},
+    )
+    assert pick([5.0, 5.0, 5.0], fleet, [0, 0, 0], Random(1)) == 2  # 30 % and 32 % are alike: fewer requests
+    assert pick([4.0, 5.0, 5.0], fleet, [0, 0, 0], Random(1)) == 0
+    assert pick([5.0, 5.0, 6.0], fleet, [16, 16, 0], Random(1)) == 0  # known: fewest requests
+
+
+def test_last_ties_are_drawn() -> None:
+    fleet, random = requests(0, 0, 0, 0), Random(5)
+    drawn = Counter(pick([1.0] * 4, fleet, [0] * 4, random) for _ in range(400))
+    assert sorted(drawn) == [0, 1, 2, 3]
+    assert min(drawn.values()) > 60
+
+
+def test_every_policy_by_name_scores_every_candidate() -> None:
+    assert DEFAULT_POLICY in POLICIES
+    for name in POLICIES:
+        policy = make_policy(name, random=Random(1))
+        assert policy.name == name
+        for fleet in (requests(0), requests(1, 2, 3)):
+            assert len(policy.score(SHAPE, fleet, [0] * len(fleet))) == len(fleet)
+            assert len(policy.score(RequestShape(0), fleet, [0] * len(fleet))) == len(fleet)
+
+
+def test_parameters_by_name() -> None:
+    policy = make_policy("tree_threshold", {"cache_threshold": 0.8}, random=Random(1))
+    assert policy == TreeThreshold(cache_threshold=0.8)
+    with pytest.raises(ConfigError, match="unknown policy 'best'; there are: estimated_ttft, product"):
+        make_policy("best", random=Random(1))
+    with pytest.raises(ConfigError, match="no parameter 'gat'; it has: gate, deviations"):
+        make_policy("prefix_gate", {"gat": 1}, random=Random(1))
+    with pytest.raises(ConfigError, match="no parameter 'name'; it has: none"):
+        make_policy("product", {"name": 1}, random=Random(1))
+    with pytest.raises(ConfigError, match="gate='8' is not a number"):
+        make_policy("prefix_gate", {"gate": "8"}, random=Random(1))
