@@ -32,7 +32,7 @@ class Snapshot:
 
 
 class Sink(Protocol):
-    """Takes what happened. Awaiting it is the follower's backpressure: events wait in the socket meanwhile."""
+    """Takes what happened. Awaiting it is the follower's backpressure: events wait in the socket then."""
 
     async def apply(self, worker: WorkerId, changes: Sequence[Change], position: Position) -> None: ...
 

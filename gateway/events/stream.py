@@ -1,9 +1,9 @@
 """What an engine's sequence numbers tell: is this batch the next one, a copy, or another life of the engine?
 
 Pure. A publisher numbers its batches from 0 in each life of the engine, says nothing about a restart, and
-keeps the latest batches for replay. So every replay begins one batch early: if the batch applied last is still
-what it was, the engine is the same; if it is another or is gone, history is lost and a new epoch begins. A
-batch is recognised by a digest of its bytes, which carry the time of its making.
+keeps the latest batches for replay. So every replay begins one batch early: if the batch applied last is
+still what it was, the engine is the same; if it is another or is gone, history is lost and a new epoch
+begins. A batch is recognised by a digest of its bytes, which carry the time of its making.
 """
 
 from __future__ import annotations

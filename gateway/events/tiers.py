@@ -19,7 +19,7 @@ class Tiers:
         self._media: dict[str, OrderedDict[EngineHash, int]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._media)
+        return any(self._media.values())
 
     def __contains__(self, block: object) -> bool:
         return any(block in held for held in self._media.values())

@@ -149,10 +149,10 @@ class _WireRemoved(msgspec.Struct, tag="BlockRemoved", omit_defaults=True, gc=Fa
     ownership: str | None = None
 
 
-class _WireBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
+class _WireBatch(msgspec.Struct, array_like=True, gc=False):
     ts: float
     events: list[_WireStored | _WireRemoved | AllBlocksCleared]
-    data_parallel_rank: int | None = None
+    data_parallel_rank: int | None
 
 
 _maps = msgspec.msgpack.Decoder(_BatchOfMaps)

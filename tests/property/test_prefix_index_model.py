@@ -1,0 +1,156 @@
+"""The index against a model that does everything the obvious way, over random histories."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from gateway.index.prefix import PrefixIndex
+from gateway.types import BlockKey, WorkerId
+
+WORKERS = [WorkerId(name) for name in "abcd"]
+TTL = 5.0
+
+# a small forest of prompts: node n's parent is n // 3, roots are 1 and 2
+NODES = range(1, 60)
+
+
+def path(node: int) -> list[int]:
+    """From the root to `node`."""
+    found: list[int] = []
+    while node:
+        found.append(node)
+        node //= 3
+    return found[::-1]
+
+
+def keys_of(nodes: list[int]) -> list[BlockKey]:
+    return [BlockKey(node * 0x9E3779B97F4A7C15 % 2**64) for node in nodes]
+
+
+workers = st.sampled_from(WORKERS)
+nodes = st.sampled_from(NODES)
+
+
+class IndexHistory(RuleBasedStateMachine):
+    """Counters and loops on one side, bits and links on the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.held: dict[WorkerId, Counter[BlockKey]] = {}
+        self.placed: dict[tuple[WorkerId, BlockKey], float] = {}
+
+    @initialize()
+    def start(self) -> None:
+        self.index = PrefixIndex(placement_ttl=TTL)
+
+    @rule(worker=workers)
+    def add(self, worker: WorkerId) -> None:
+        self.index.add_worker(worker)
+        self.held.setdefault(worker, Counter())
+
+    @rule(worker=workers)
+    def remove_worker(self, worker: WorkerId) -> None:
+        self.index.remove_worker(worker)
+        self.held.pop(worker, None)
+        self._forget_placements(worker)
+
+    @rule(worker=workers)
+    def clear(self, worker: WorkerId) -> None:
+        self.index.clear(worker)
+        if worker in self.held:
+            self.held[worker] = Counter()
+        self._forget_placements(worker)
+
+    @rule(worker=workers, node=nodes, known=st.integers(0, 4))
+    def store(self, worker: WorkerId, node: int, known: int) -> None:
+        """A run that hangs on a parent, which may or may not be held by anybody."""
+        chain = keys_of(path(node))
+        start = min(known, len(chain) - 1)
+        self.index.store(worker, chain[start:], chain[start - 1] if start else None)
+        if worker in self.held:
+            self.held[worker].update(chain[start:])
+            for key in chain[start:]:
+                self.placed.pop((worker, key), None)
+
+    @rule(worker=workers, node=nodes)
+    def store_alone(self, worker: WorkerId, node: int) -> None:
+        """As a snapshot gives it: without its parent."""
+        [key] = keys_of([node])
+        self.index.store(worker, [key])
+        if worker in self.held:
+            self.held[worker][key] += 1
+            self.placed.pop((worker, key), None)
+
+    @rule(worker=workers, gone=st.lists(nodes, max_size=6))
+    def remove(self, worker: WorkerId, gone: list[int]) -> None:
+        keys = keys_of(gone)
+        self.index.remove(worker, keys)
+        if worker in self.held:
+            self.held[worker] = self.held[worker] - Counter()
+            for key in keys:
+                if self.held[worker][key] > 0:
+                    self.held[worker][key] -= 1
+
+    @rule(worker=workers, node=nodes)
+    def place(self, worker: WorkerId, node: int) -> None:
+        keys = keys_of(path(node))
+        self.index.place(worker, keys, self.now)
+        for key in keys:
+            if worker in self.held and self.held[worker][key] <= 0:
+                self.placed[worker, key] = self.now + TTL
+
+    @rule(worker=workers, node=nodes, delivered=st.integers(0, 3))
+    def refute(self, worker: WorkerId, node: int, delivered: int) -> None:
+        keys = keys_of(path(node))
+        self.index.refute(worker, keys, delivered)
+        for key in keys[delivered:]:
+            if worker in self.held:
+                del self.held[worker][key]
+            self.placed.pop((worker, key), None)
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 5.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(node=nodes)
+    def match(self, node: int) -> None:
+        keys = keys_of(path(node))
+        expected = {worker: self._depth(worker, keys) for worker in self.held}
+        assert self.index.match(keys, self.now) == {w: depth for w, depth in expected.items() if depth}
+
+    @rule(worker=workers, node=nodes)
+    def held_depth(self, worker: WorkerId, node: int) -> None:
+        keys = keys_of(path(node))
+        depth = 0
+        while depth < len(keys) and self.held.get(worker, Counter())[keys[depth]] > 0:
+            depth += 1
+        assert self.index.held_depth(worker, keys) == depth
+
+    @invariant()
+    def agrees(self) -> None:
+        self.index.check_integrity()
+        for worker in WORKERS:
+            counts = self.held.get(worker, Counter())
+            expected = {key for key, count in counts.items() if count > 0}
+            assert set(self.index.held(worker)) == expected
+            for key in expected:
+                assert self.index.copies(worker, key) == counts[key]
+
+    def _depth(self, worker: WorkerId, keys: list[BlockKey]) -> int:
+        for depth, key in enumerate(keys):
+            placed = self.placed.get((worker, key), 0.0) > self.now
+            if self.held[worker][key] <= 0 and not placed:
+                return depth
+        return len(keys)
+
+    def _forget_placements(self, worker: WorkerId) -> None:
+        self.placed = {pair: until for pair, until in self.placed.items() if pair[0] != worker}
+
+
+IndexHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestIndexHistory = IndexHistory.TestCase
