@@ -1,0 +1,122 @@
+"""The plan as engine flags and chart values. Names are those of vLLM 0.32 and SGLang's server arguments."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+import yaml
+
+from gateway.planning.pool import BlockPool
+from gateway.planning.result import Flags
+
+if TYPE_CHECKING:
+    from gateway.planning.planner import Deployment
+
+_VLLM_KV = {"fp8": "fp8", "int8": "int8_per_token_head", "int4": "int4_per_token_head"}
+_SGLANG_KV = {"fp8": "fp8_e4m3"}
+_EVENTS = {"enable_kv_cache_events": True, "publisher": "zmq", "topic": "kv-events"}
+_ENDPOINTS = {"endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558"}
+
+
+def build(deployment: Deployment, pool: BlockPool, *, max_model_len: int, max_num_seqs: int) -> Flags:
+    vllm = _vllm(deployment, max_model_len, max_num_seqs)
+    return Flags(
+        vllm=vllm,
+        sglang=_sglang(deployment, pool, max_model_len, max_num_seqs),
+        values=_values(deployment, vllm),
+    )
+
+
+def model_argument(deployment: Deployment) -> str:
+    """What an engine is told to load: the repository or path that the shape was read from."""
+    source = deployment.shape.source.removeprefix("https://huggingface.co/")
+    return source.removesuffix("/config.json") if source != "config given" else deployment.shape.name
+
+
+def _vllm(deployment: Deployment, max_model_len: int, max_num_seqs: int) -> list[str]:
+    flags = [
+        f"--max-model-len {max_model_len}",
+        f"--max-num-seqs {max_num_seqs}",
+        f"--max-num-batched-tokens {deployment.batched_tokens}",
+        f"--gpu-memory-utilization {deployment.utilization:g}",
+        f"--block-size {deployment.block_size}",
+    ]
+    if deployment.tensor_parallel > 1:
+        flags.append(f"--tensor-parallel-size {deployment.tensor_parallel}")
+    if deployment.kv.name in _VLLM_KV:
+        flags.append(f"--kv-cache-dtype {_VLLM_KV[deployment.kv.name]}")
+    if _converted_to_fp8(deployment):
+        flags.append("--quantization fp8")
+    # what the gateway lives on: shared prefixes, what was served from cache, and the events
+    flags += [
+        "--enable-prefix-caching",
+        "--enable-prompt-tokens-details",
+        f"--kv-events-config '{json.dumps(_EVENTS | _ENDPOINTS)}'",
+    ]
+    return flags
+
+
+def _sglang(deployment: Deployment, pool: BlockPool, max_model_len: int, max_num_seqs: int) -> list[str]:
+    budget = deployment.budget()
+    # SGLang's share is of weights and K/V together, without activations and graphs; rounded down, to be safe
+    static = math.floor(100 * (budget.weights + pool.blocks * pool.block_bytes) / budget.total) / 100
+    flags = [
+        f"--context-length {max_model_len}",
+        f"--max-running-requests {max_num_seqs}",
+        f"--chunked-prefill-size {deployment.batched_tokens}",
+        f"--mem-fraction-static {static:g}",
+        f"--page-size {deployment.block_size}",
+    ]
+    if deployment.tensor_parallel > 1:
+        flags.append(f"--tp-size {deployment.tensor_parallel}")
+    if deployment.kv.name in _SGLANG_KV:
+        flags.append(f"--kv-cache-dtype {_SGLANG_KV[deployment.kv.name]}")
+    if _converted_to_fp8(deployment):
+        flags.append("--quantization fp8")
+    events = {"publisher": "zmq", "topic": "kv-events", **_ENDPOINTS}
+    flags += ["--enable-cache-report", f"--kv-events-config '{json.dumps(events)}'"]
+    return flags
+
+
+def _converted_to_fp8(deployment: Deployment) -> bool:
+    """Engines quantise a 16-bit checkpoint to fp8 while loading; to int4 they cannot."""
+    return deployment.weights.name == "fp8" and deployment.shape.checkpoint != "fp8"
+
+
+def _values(deployment: Deployment, vllm: list[str]) -> str:
+    vendor = "amd.com/gpu" if deployment.gpu.vendor == "amd" else "nvidia.com/gpu"
+    label = "amd.com/gpu.product-name" if deployment.gpu.vendor == "amd" else "nvidia.com/gpu.product"
+    args: list[str] = []
+    for flag in vllm:
+        name, _, value = flag.partition(" ")
+        args.append(f"{name}={value.strip(chr(39))}" if value else name)
+    engine = {
+        "model": model_argument(deployment),
+        "replicas": deployment.replicas,
+        "args": args,
+        "resources": {"limits": {vendor: deployment.tensor_parallel}},
+    }
+    if deployment.gpu.product:
+        engine["nodeSelector"] = {label: deployment.gpu.product}
+    return yaml.safe_dump({"engine": engine}, sort_keys=False, width=200)
+
+
+def unsupported(deployment: Deployment) -> list[str]:
+    """What an engine cannot do of this plan."""
+    warnings = []
+    if deployment.kv.bits < 16 and deployment.kv.name not in _SGLANG_KV:
+        warnings.append(f"SGLang has no {deployment.kv.name} K/V: its flags leave the cache in 16 bits")
+    if deployment.kv.scale_bytes and any(each.kv.latent for each in deployment.shape.attention):
+        warnings.append(f"engines have no {deployment.kv.name} for MLA's latent K/V; fp8 is what they offer")
+    quantised = deployment.weights.bits < 16 and deployment.weights.name != deployment.shape.checkpoint
+    if quantised and deployment.weights.name != "fp8":
+        warnings.append(
+            f"{deployment.weights.name} weights need a checkpoint quantised so: serve one in place of this"
+        )
+    if deployment.weights.fp8_math and deployment.gpu.fp8 is None:
+        warnings.append(f"{deployment.gpu.title} has no fp8 units: fp8 weights save memory, not arithmetic")
+    if deployment.gpu.note:
+        warnings.append(f"{deployment.gpu.title}: {deployment.gpu.note}")
+    return warnings

@@ -1,0 +1,236 @@
+"""From a request to a plan. A pure function of the request and the tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gateway.errors import InvalidRequest
+from gateway.planning import advice, flags, report
+from gateway.planning.budget import GIB, Budget, batched_tokens, memory_budget, splits
+from gateway.planning.catalog import Catalog, Gpu
+from gateway.planning.pool import BlockPool, block_pool
+from gateway.planning.precision import (
+    KvPrecision,
+    WeightPrecision,
+    kv_precision,
+    weight_bytes,
+    weight_precision,
+)
+from gateway.planning.request import DoesNotFit, PlanRequest
+from gateway.planning.result import Plan
+from gateway.planning.roofline import Speed
+from gateway.planning.shape import ModelShape
+from gateway.planning.sources import resolve_model
+from gateway.planning.workload import Workload
+
+MOST_GPUS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The request with every name looked up and every default filled in."""
+
+    shape: ModelShape
+    gpu: Gpu
+    gpus: int
+    tensor_parallel: int
+    weights: WeightPrecision
+    weights_bytes: int
+    kv: KvPrecision
+    utilization: float
+    reserve: int | None
+    block_size: int
+    batched_tokens: int
+    workload: Workload
+
+    @property
+    def replicas(self) -> int:
+        return self.gpus // self.tensor_parallel
+
+    @property
+    def speed(self) -> Speed:
+        return Speed.of(self.gpu, self.weights, self.tensor_parallel)
+
+    def budget(self, *, weights: int | None = None, tensor_parallel: int | None = None) -> Budget:
+        return memory_budget(
+            self.shape,
+            self.gpu,
+            weights=self.weights_bytes if weights is None else weights,
+            utilization=self.utilization,
+            tensor_parallel=tensor_parallel or self.tensor_parallel,
+            tokens=self.batched_tokens,
+            reserve=self.reserve,
+        )
+
+    def pool(self, kv: KvPrecision | None = None) -> BlockPool:
+        return block_pool(
+            self.shape,
+            kv or self.kv,
+            budget=self.budget().kv,
+            block_size=self.block_size,
+            tensor_parallel=self.tensor_parallel,
+            batched_tokens=self.batched_tokens,
+        )
+
+
+def plan(request: PlanRequest, catalog: Catalog, *, read_files: bool = False) -> Plan:
+    """Raises InvalidRequest for what makes no sense, DoesNotFit for what does not fit.
+
+    `read_files` lets `request.model` be a path; otherwise it can only be a name of the table.
+    """
+    deployment = deploy(request, catalog, read_files=read_files)
+    if request.tensor_parallel is None:
+        deployment = _smallest_group(deployment)
+    pool = deployment.pool()
+    if pool.longest(1) < 1:
+        raise _too_small(deployment)
+    lengths = advice.lengths(deployment, pool, request)
+    advised = advice.sequences(deployment, pool, request, lengths)
+    return report.build(
+        deployment,
+        pool,
+        lengths,
+        advised,
+        precision=advice.precision(deployment, pool),
+        flags=flags.build(deployment, pool, max_model_len=lengths.max_model_len, max_num_seqs=advised.value),
+    )
+
+
+def deploy(request: PlanRequest, catalog: Catalog, *, read_files: bool = False) -> Deployment:
+    request.check()
+    shape = resolve_model(request, catalog, read_files=read_files)
+    gpu = _gpu(request, catalog)
+    tensor_parallel = request.tensor_parallel or 1
+    if not splits(shape, tensor_parallel):
+        raise InvalidRequest(
+            f"{shape.name} has {shape.heads} query heads and {_kv_heads(shape)} K/V heads:"
+            f" they cannot be shared out over {tensor_parallel} GPUs",
+            param="tensor_parallel",
+        )
+    weights = weight_precision(request.weights or shape.checkpoint)
+    exact = shape.weights_bytes if request.weights in (None, shape.checkpoint) else None
+    return Deployment(
+        shape=shape,
+        gpu=gpu,
+        gpus=request.gpus or tensor_parallel,
+        tensor_parallel=tensor_parallel,
+        weights=weights,
+        weights_bytes=exact if exact is not None else weight_bytes(shape, weights),
+        kv=kv_precision(request.kv),
+        utilization=request.gpu_memory_utilization,
+        reserve=None if request.reserve_gib is None else int(request.reserve_gib * GIB),
+        block_size=request.block_size,
+        batched_tokens=request.max_num_batched_tokens or batched_tokens(gpu),
+        workload=_workload(request, catalog),
+    )
+
+
+def _kv_heads(shape: ModelShape) -> str:
+    return " and ".join(sorted({str(each.kv.kv_heads) for each in shape.attention}))
+
+
+def _gpu(request: PlanRequest, catalog: Catalog) -> Gpu:
+    known = catalog.gpu(request.gpu) if request.gpu else None
+    memory, bandwidth, tflops = request.gpu_memory_gib, request.gpu_bandwidth, request.gpu_tflops
+    if known is not None and memory is None and bandwidth is None and tflops is None:
+        return known
+    return Gpu(
+        name=known.name if known else "custom",
+        title=f"{known.title}, figures given" if known else "GPU of given figures",
+        memory_gb=known.memory_gb if known else (memory or 0) * GIB / 1e9,
+        usable_gib=memory or (known.usable_gib if known else 0),
+        bandwidth=bandwidth or (known.bandwidth if known else 0),
+        bf16=tflops or (known.bf16 if known else 0),
+        # fp8 units of a GPU whose figures were replaced are not known
+        fp8=known.fp8 if known and tflops is None else None,
+        product=known.product if known else "",
+        source=known.source if known else "given",
+        vendor=known.vendor if known else "nvidia",
+    )
+
+
+def _workload(request: PlanRequest, catalog: Catalog) -> Workload:
+    base = catalog.scenario(request.scenario).workload()
+    input_mean = request.input_mean or base.input_mean
+    output_mean = request.output_mean or base.output_mean
+    own = request.input_mean is not None or request.output_mean is not None
+
+    def longest(given: int | None, scenario: int, mean: int, changed: int | None) -> int:
+        # without the tail of one's own distribution, the scenario's tail is as far from its mean
+        if given is not None:
+            return given
+        return scenario if changed is None else 2 * mean
+
+    prefix = request.prefix
+    if prefix is None:
+        prefix = min(base.prefix, input_mean)
+    workload = Workload(
+        title="own figures" if own else base.title,
+        input_mean=input_mean,
+        input_longest=longest(request.input_longest, base.input_longest, input_mean, request.input_mean),
+        output_mean=output_mean,
+        output_longest=longest(request.output_longest, base.output_longest, output_mean, request.output_mean),
+        prefix=prefix,
+        concurrency=base.concurrency if request.concurrency is None else request.concurrency,
+        ttft_target=request.ttft_target or base.ttft_target,
+        itl_target=request.itl_target or base.itl_target,
+    )
+    workload.check()
+    return workload
+
+
+def _too_small(deployment: Deployment) -> DoesNotFit:
+    budget = deployment.budget()
+    needed = gpus_needed(deployment)
+    room = budget.usable - budget.activations - budget.runtime
+    message = (
+        f"{deployment.shape.name} does not fit: {deployment.weights.name} weights take"
+        f" {budget.weights / GIB:.1f} GiB on each of {deployment.tensor_parallel} {deployment.gpu.title},"
+        f" where {max(0, room) / GIB:.1f} GiB are left for weights and K/V"
+        f" ({deployment.utilization:.0%} of {budget.total / GIB:.1f} GiB, less"
+        f" {(budget.activations + budget.runtime) / GIB:.1f} GiB for activations and runtime)."
+    )
+    if needed is not None:
+        message += f" It needs {needed} of them (tensor parallel {needed})"
+    else:
+        message += f" Not even {MOST_GPUS} of them would do"
+    best = needed
+    for name in ("fp8", "int4"):
+        smaller = weight_bytes(deployment.shape, weight_precision(name))
+        if smaller < deployment.weights_bytes:
+            fewer = gpus_needed(deployment, weights=smaller)
+            if fewer is not None and (best is None or fewer < best):
+                message += f", or {fewer} with {name} weights"
+                best = fewer
+    return DoesNotFit(message + ".", param="gpus", gpus_needed=needed)
+
+
+def gpus_needed(deployment: Deployment, *, weights: int | None = None) -> int | None:
+    """The smallest tensor-parallel group that holds the weights and the workload's longest request."""
+    return next((n for n in range(1, MOST_GPUS + 1) if _holds(deployment, n, weights)), None)
+
+
+def _holds(deployment: Deployment, tensor_parallel: int, weights: int | None = None) -> bool:
+    shape = deployment.shape
+    if not splits(shape, tensor_parallel):
+        return False
+    pool = block_pool(
+        shape,
+        deployment.kv,
+        budget=deployment.budget(weights=weights, tensor_parallel=tensor_parallel).kv,
+        block_size=deployment.block_size,
+        tensor_parallel=tensor_parallel,
+        batched_tokens=deployment.batched_tokens,
+    )
+    longest = min(
+        deployment.workload.longest_tokens, shape.max_positions or deployment.workload.longest_tokens
+    )
+    return pool.longest(longest) == longest
+
+
+def _smallest_group(deployment: Deployment) -> Deployment:
+    """Of the GPUs there are, as few a replica as will do, so that there are as many replicas as can be."""
+    for count in range(1, deployment.gpus + 1):
+        if deployment.gpus % count == 0 and _holds(deployment, count):
+            return replace(deployment, tensor_parallel=count)
+    return deployment

@@ -1,0 +1,93 @@
+"""Times that follow from arithmetic and bandwidth alone.
+
+Prefill is bound by arithmetic: 2 FLOPs a weight and token, and 2 × (K + V elements) a head for each
+query-key pair. Decode is bound by memory: every step reads the weights once and the K/V of every sequence
+(roofline model: Williams, Waterman, Patterson, CACM 52(4), 2009; its application to decoding: Pope et al.,
+"Efficiently Scaling Transformer Inference", 2022). Communication between GPUs and queueing are not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.planning.catalog import Gpu
+from gateway.planning.precision import KvPrecision, WeightPrecision, sequence_bytes
+from gateway.planning.shape import ModelShape
+
+COMPUTE_EFFICIENCY = 0.45
+BANDWIDTH_EFFICIENCY = 0.75
+"""Shares of the published peaks that engines reach, roughly, on large GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One tensor-parallel group."""
+
+    flops: float
+    """FLOP/s."""
+    bandwidth: float
+    """Bytes/s."""
+
+    @classmethod
+    def of(cls, gpu: Gpu, weights: WeightPrecision, tensor_parallel: int) -> Speed:
+        peak = gpu.fp8 if weights.fp8_math and gpu.fp8 is not None else gpu.bf16
+        return cls(peak * 1e12 * tensor_parallel, gpu.bandwidth * 1e9 * tensor_parallel)
+
+
+def prefill_flops(shape: ModelShape, tokens: int, cached: int = 0) -> float:
+    """To compute the last `tokens - cached` positions of a prompt of `tokens`, and one output."""
+    new = tokens - cached
+    weights = shape.parameters
+    linear = 2.0 * new * (weights.dense + weights.active_experts) + 2.0 * weights.output
+    pairs = 0.0
+    for layers in shape.attention:
+        pairs += layers.count * _pairs(tokens, cached, layers.kv.window)
+    return linear + 2.0 * shape.heads * (shape.score_dim + shape.mix_dim) * pairs
+
+
+def _pairs(tokens: int, cached: int, window: int | None) -> float:
+    """Query-key pairs under a causal mask: position p sees p + 1 keys, or its window."""
+
+    def below(n: int) -> float:
+        if window is None or n <= window:
+            return n * (n + 1) / 2
+        return window * (window + 1) / 2 + (n - window) * window
+
+    return below(tokens) - below(cached)
+
+
+def prefill_seconds(shape: ModelShape, speed: Speed, *, tokens: int, cached: int, weights: int) -> float:
+    """At least the arithmetic, at least one reading of the `weights` bytes."""
+    return max(prefill_flops(shape, tokens, cached) / speed.flops, weights / speed.bandwidth)
+
+
+def decode_seconds(
+    shape: ModelShape,
+    speed: Speed,
+    kv: KvPrecision,
+    *,
+    batch: int,
+    context: int,
+    weights: int,
+    tensor_parallel: int,
+) -> float:
+    """One step of `batch` sequences of `context` tokens. K/V that a group holds in copies is read so."""
+    cache = tensor_parallel * sequence_bytes(shape, kv, context, tensor_parallel)
+    read = weights * _touched(shape, batch) + batch * cache
+    parameters = shape.parameters
+    linear = 2.0 * batch * (parameters.dense + parameters.active_experts + parameters.output)
+    pairs = sum(each.count * min(context, each.kv.window or context) for each in shape.attention)
+    scores = 2.0 * batch * shape.heads * (shape.score_dim + shape.mix_dim) * pairs
+    return max(read / speed.bandwidth, (linear + scores) / speed.flops)
+
+
+def _touched(shape: ModelShape, batch: int) -> float:
+    """Share of the weight bytes that a step reads: not the input table, and of the experts those that some
+    token of the batch chose, drawn evenly."""
+    parameters = shape.parameters
+    table = parameters.embedding if parameters.head else 0
+    experts = float(parameters.experts)
+    if shape.experts_total:
+        missed = (1 - shape.experts_per_token / shape.experts_total) ** batch
+        experts *= 1 - missed
+    return (parameters.total - table - parameters.experts + experts) / parameters.total
