@@ -72,7 +72,7 @@ Script = Callable[[Turn], Awaitable[None]]
 
 
 class FaultyEngine:
-    """`async with FaultyEngine(script, script, …) as engine`: request n plays script n, later ones the last."""
+    """`async with FaultyEngine(script, …) as engine`: request n plays script n, later ones the last."""
 
     def __init__(self, *scripts: Script, host: str = "127.0.0.1", port: int = 0) -> None:
         self.scripts = list(scripts)

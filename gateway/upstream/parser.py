@@ -44,7 +44,7 @@ class AnswerParser:
             if not self.complete and self.error is None:
                 self.error = f"bytes that are not HTTP ({error!s:.100})"
         if self.head is None and self.error is None and self.received > self._max_head:
-            self.error = f"more than {self._max_head} bytes of headers"
+            self.error = self._too_long()
 
     def end(self) -> None:
         """The connection was closed in good order: that ends a body which nothing else delimits."""
@@ -79,6 +79,8 @@ class AnswerParser:
             self._headers = []
             return
         framing = self._framing(status)
+        if self.received > self._max_head and self._head_size() > self._max_head:
+            self.error = self._too_long()
         if self.error is not None:
             return
         self.head = ResponseHead(status, self._headers, framing)
@@ -94,6 +96,12 @@ class AnswerParser:
         if self.head is not None and not self.complete:
             self.complete = True
             self.reusable = self._parser.should_keep_alive()
+
+    def _head_size(self) -> int:
+        return sum(len(name) + len(value) + 4 for name, value in self._headers)
+
+    def _too_long(self) -> str:
+        return f"more than {self._max_head} bytes of headers"
 
     def _framing(self, status: int) -> Framing:
         length = chunked = False

@@ -11,6 +11,7 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
+import httpx
 import uvicorn
 
 from gateway.api.endpoints import EndpointTable
@@ -143,18 +144,23 @@ async def running(app: Any) -> AsyncIterator[int]:
     sock.bind(("127.0.0.1", 0))
     config = uvicorn.Config(app, http="httptools", lifespan="off", log_config=None, access_log=False)
     server = uvicorn.Server(config)
-    task = asyncio.create_task(server._serve([sock]))
-    while not server.started:
-        await asyncio.sleep(0.001)
+    # its own loop looks for signals and ticks every 0.1 s, which would be most of a test's time
+    config.load()
+    server.lifespan = config.lifespan_class(config)
+    await server.startup([sock])
+    await server.on_tick(0)
     try:
         yield sock.getsockname()[1]
     finally:
-        server.should_exit = True
         server.force_exit = True
-        await task
-        sock.close()
+        await server.shutdown([sock])
 
 
 def fast_timeouts(**changes: float) -> ServeOptions:
     given = {"connect": 5.0, "first_byte": 10.0, "whole_answer": 10.0, "idle": 10.0, "total": 30.0, **changes}
     return ServeOptions(timeouts=Timeouts(**given), retry=QUICK.retry)
+
+
+def http() -> httpx.AsyncClient:
+    """Without TLS, whose certificates would take most of a test's time to load."""
+    return httpx.AsyncClient(trust_env=False, timeout=20, verify=False)  # noqa: S501 - plain HTTP only

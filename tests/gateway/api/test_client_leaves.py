@@ -1,0 +1,96 @@
+"""A client that leaves frees its worker at once, whatever was going on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.routing.route import Outcome
+from tests.faults import SSE_HEAD as SSE_HEAD
+from tests.faults import FaultyEngine, Script, hangs, raw, streams_for_ever, token
+from tests.gateway.api.rig import serving
+
+pytestmark = pytest.mark.anyio
+
+
+def request(*, stream: bool) -> bytes:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": stream})
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    return (head + body).encode()
+
+
+@pytest.mark.parametrize(
+    ("script", "stream", "after_bytes"),
+    [
+        (hangs(), True, False),
+        (hangs(), False, False),
+        (raw(SSE_HEAD, then="hang"), True, False),
+        (raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{", then="hang"), False, False),
+        (streams_for_ever(token("x")), True, True),
+    ],
+    ids=["stream, nothing yet", "JSON, nothing yet", "stream, head only", "JSON, half", "stream, running"],
+)
+async def test_the_worker_is_told_at_once(script: Script, stream: bool, after_bytes: bool) -> None:
+    async with FaultyEngine(script) as engine, serving(engine.url) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(request(stream=stream))
+        await asyncio.wait_for(engine.arrived.wait(), 10)
+        if after_bytes:
+            await reader.readuntil(b"data: ")
+        loop = asyncio.get_running_loop()
+        left = loop.time()
+        writer.close()
+        await asyncio.wait_for(engine.gone.wait(), 10)
+        took = loop.time() - left
+        # 100 ms is the claim; a machine at work on other things may be late, but never by seconds
+        assert took < 2.0
+        record = await door.records.next()
+        assert (record.status, record.outcome) == (499, Outcome.CANCELLED)
+        assert door.router.outcomes == [Outcome.CANCELLED]
+        door.router.assert_idle()
+        assert door.client.open_connections == 0
+
+
+async def test_leaving_while_the_router_decides() -> None:
+    async with FaultyEngine(hangs()) as engine, serving(engine.url) as door:
+        door.router.gate = asyncio.Event()
+        _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(request(stream=True))
+        async with asyncio.timeout(10):
+            while not door.router.asked:  # noqa: ASYNC110 - the router tells nobody
+                await asyncio.sleep(0.001)
+        writer.close()
+        record = await door.records.next()
+        assert (record.status, record.outcome, record.tries) == (499, Outcome.CANCELLED, ())
+        assert engine.seen == []
+
+
+async def test_leaving_inside_the_request_body() -> None:
+    async with FaultyEngine(hangs()) as engine, serving(engine.url) as door:
+        _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(request(stream=True)[:-10])
+        await writer.drain()
+        writer.close()
+        record = await door.records.next()
+        assert (record.status, record.outcome) == (499, Outcome.CANCELLED)
+        assert (engine.seen, door.router.asked) == ([], [])
+
+
+async def test_a_client_that_stays_is_never_taken_for_one_that_left() -> None:
+    """The server says disconnect when an answer is complete, too."""
+    body = b'{"choices":[],"usage":null}'
+    script = raw(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+        % (len(body), body),
+        then="keep",
+    )
+    async with FaultyEngine(script) as engine, serving(engine.url) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        for n in range(20):
+            writer.write(request(stream=False))
+            await reader.readuntil(body)
+            assert (await door.records.next()).outcome is Outcome.OK, n
+        writer.close()
+        assert engine.connections == 1

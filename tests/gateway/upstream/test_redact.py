@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.upstream.redact import Redactor
+
+NAMES = ("kv_transfer_params", "ec_transfer_params", "disaggregated_params")
+
+
+@pytest.mark.parametrize(
+    ("body", "concerned"),
+    [
+        (b'{"a":1}', False),
+        (b'{"kv_transfer_params":null,"ec_transfer_params":null}', False),
+        (b'{"kv_transfer_params":{"x":1}}', True),
+        (b'{"kv_transfer_params":null,"choices":[{"ec_transfer_params":1}]}', True),
+        (rb'{"text":"say \"kv_transfer_params\": 3"}', False),
+        (b'{"disaggregated_params":[]}', True),
+    ],
+)
+def test_only_fields_with_something_in_them_concern(body: bytes, concerned: bool) -> None:
+    assert Redactor(NAMES).concerns(body) is concerned
+
+
+def test_fields_leave_at_any_depth_and_other_bytes_stay() -> None:
+    body = b'{"a": 1.500, "kv_transfer_params": {"h": 1}, "c": [{"ec_transfer_params": 2, "d": "\\u00e9"}]}'
+    assert Redactor(NAMES).redact(body) == b'{"a":1.500,"c":[{"d":"\\u00e9"}]}'
+
+
+def test_what_is_not_json_stays() -> None:
+    body = b'{"kv_transfer_params": 1'
+    assert Redactor(NAMES).redact(body) == body
+
+
+def test_without_names_nothing_concerns() -> None:
+    assert not Redactor(()).concerns(b'{"kv_transfer_params":1}')
+
+
+def test_deep_json_does_not_break_it() -> None:
+    body = b"[" * 5000 + b'{"kv_transfer_params":1}' + b"]" * 5000
+    assert Redactor(NAMES).redact(body) == body

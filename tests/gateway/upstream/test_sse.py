@@ -1,0 +1,143 @@
+"""What a stream says is the same however its bytes are cut."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.errors import UpstreamProtocolError
+from gateway.types import Usage
+from gateway.upstream.redact import Redactor
+from gateway.upstream.sse import SseScanner
+
+DONE = b"data: [DONE]\n\n"
+
+
+def chunk(text: str, **more: object) -> bytes:
+    value = {"id": "c", "choices": [{"index": 0, "delta": {"content": text}}], **more}
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+USAGE = (
+    b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":131,"total_tokens":135,"completion_tokens":4,'
+    b'"prompt_tokens_details":{"cached_tokens":128}}}\n\n'
+)
+STREAM = chunk("Grüße") + chunk("日本 🎈") + chunk("!", usage=None) + USAGE + DONE
+EXPECTED = Usage(prompt_tokens=131, completion_tokens=4, cached_tokens=128)
+
+
+def run(scanner: SseScanner, pieces: list[bytes]) -> bytes:
+    return b"".join([*(scanner.feed(piece) for piece in pieces), scanner.end()])
+
+
+def test_every_cut_in_two_gives_the_same() -> None:
+    for cut in range(len(STREAM) + 1):
+        scanner = SseScanner()
+        assert run(scanner, [STREAM[:cut], STREAM[cut:]]) == STREAM
+        assert (scanner.events, scanner.usage, scanner.done, scanner.error) == (4, EXPECTED, True, False), cut
+
+
+def test_byte_by_byte_gives_the_same() -> None:
+    scanner = SseScanner()
+    assert run(scanner, [STREAM[i : i + 1] for i in range(len(STREAM))]) == STREAM
+    assert (scanner.events, scanner.usage, scanner.done) == (4, EXPECTED, True)
+
+
+def test_the_usage_chunk_is_kept_back_at_every_cut() -> None:
+    wanted = STREAM.replace(USAGE, b"")
+    for cut in range(len(STREAM) + 1):
+        scanner = SseScanner(hide_usage=True)
+        assert run(scanner, [STREAM[:cut], STREAM[cut:]]) == wanted, cut
+        assert (scanner.events, scanner.usage, scanner.done) == (3, EXPECTED, True)
+
+
+def test_a_usage_beside_choices_is_not_kept_back() -> None:
+    stream = chunk("a", usage={"prompt_tokens": 3, "completion_tokens": 1}) + DONE
+    scanner = SseScanner(hide_usage=True)
+    assert run(scanner, [stream]) == stream
+    assert scanner.usage == Usage(3, 1, None)
+
+
+def test_zero_cached_tokens_are_not_lost() -> None:
+    scanner = SseScanner()
+    scanner.feed(USAGE.replace(b":128", b":0"))
+    assert scanner.usage == Usage(131, 4, 0)
+
+
+@pytest.mark.parametrize("newline", [b"\r\n", b"\r"])
+def test_other_line_ends(newline: bytes) -> None:
+    stream = STREAM.replace(b"\n", newline)
+    for cut in range(len(stream) + 1):
+        scanner = SseScanner(hide_usage=True)
+        out = run(scanner, [stream[:cut], stream[cut:]])
+        assert out == stream.replace(USAGE.replace(b"\n", newline), b""), cut
+        assert (scanner.events, scanner.usage, scanner.done) == (3, EXPECTED, True)
+
+
+def test_comments_names_and_several_data_lines() -> None:
+    stream = (
+        b": keep-alive\n\n"
+        b'event: delta\nid: 7\ndata: {"choices":[],\ndata: "usage":{"prompt_tokens":5,\n'
+        b'data:"completion_tokens":2}}\n\n'
+        b"retry: 10\n\n\n\ndata:[DONE]\n\n"
+    )
+    for cut in range(len(stream) + 1):
+        scanner = SseScanner()
+        assert run(scanner, [stream[:cut], stream[cut:]]) == stream
+        assert (scanner.events, scanner.usage, scanner.done) == (1, Usage(5, 2, None), True), cut
+
+
+def test_text_that_looks_like_markers_is_only_text() -> None:
+    stream = chunk('data: [DONE] "usage":{"prompt_tokens":1} "error"\n\ndata: x') + DONE
+    scanner = SseScanner(hide_usage=True)
+    assert run(scanner, [stream]) == stream
+    assert (scanner.events, scanner.usage, scanner.error) == (1, None, False)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'data: {"error":{"message":"engine died","type":"InternalServerError","code":500}}\n\n',
+        b'data: {"object":"error","message":"engine died","code":500}\n\n',
+        b'event: error\ndata: {"type":"error","error":{"type":"api_error","message":"x"}}\n\n',
+    ],
+)
+def test_an_error_inside_the_stream_is_recognised(event: bytes) -> None:
+    scanner = SseScanner()
+    assert run(scanner, [chunk("a"), event]) == chunk("a") + event
+    assert scanner.error
+
+
+def test_half_an_event_is_never_forwarded() -> None:
+    scanner = SseScanner()
+    assert scanner.feed(chunk("a") + b'data: {"choi') == chunk("a")
+    assert scanner.held_bytes == 12
+
+
+def test_a_last_event_without_its_blank_line_is_forwarded_at_the_end() -> None:
+    scanner = SseScanner()
+    assert run(scanner, [chunk("a"), b"data: [DONE]\n"]) == chunk("a") + b"data: [DONE]\n"
+    assert scanner.done
+
+
+def test_an_event_without_end_is_refused() -> None:
+    scanner = SseScanner(max_event=1000)
+    scanner.feed(b"data: " + b"x" * 900)
+    with pytest.raises(UpstreamProtocolError, match="more than 1000 bytes"):
+        scanner.feed(b"x" * 900)
+
+
+def test_transfer_fields_leave_an_event_and_nothing_else_does() -> None:
+    leak = b'data: {"id":"c", "n":1.50,"kv_transfer_params":{"remote_block_ids":[1,2]},"choices":[]}\n\n'
+    silent = b'data: {"id":"c","kv_transfer_params":null,"choices":[{"index":0}]}\n\n'
+    scanner = SseScanner(redactor=Redactor(("kv_transfer_params", "ec_transfer_params")))
+    assert run(scanner, [silent, leak]) == silent + b'data: {"id":"c","n":1.50,"choices":[]}\n\n'
+    assert scanner.events == 2
+
+
+def test_many_events_in_one_read_are_all_counted() -> None:
+    scanner = SseScanner()
+    stream = b"".join(chunk(str(n)) for n in range(50))
+    assert scanner.feed(stream) is stream
+    assert scanner.events == 50
