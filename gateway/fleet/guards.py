@@ -33,6 +33,8 @@ class Guards:
         self._outliers = Outliers(outliers or OutlierLimits())
         self._guards: dict[WorkerId, WorkerGuard] = {}
         self._ejected: set[WorkerId] = set()
+        self._suspects: set[WorkerId] = set()
+        """Of whom there may be something to say; decisions need not look at the others."""
 
     def of(self, worker: WorkerId) -> WorkerGuard:
         guard = self._guards.get(worker)
@@ -41,6 +43,10 @@ class Guards:
             guard = WorkerGuard(Breaker(self._breaker_limits), OverloadMark(), health)
             self._guards[worker] = guard
         return guard
+
+    def suspect(self, worker: WorkerId) -> bool:
+        """False where `refusal` and `busy_for` have nothing against it for sure."""
+        return worker in self._suspects
 
     def refusal(self, worker: WorkerId, now: float) -> str | None:
         """Why it must not get a request now, in words; None where it may."""
@@ -65,7 +71,10 @@ class Guards:
         guard = self.of(worker)
         was_closed = guard.breaker.state(now) is BreakerState.CLOSED
         guard.breaker.record(verdict, now, probe=probe)
-        if not was_closed and guard.breaker.state(now) is BreakerState.CLOSED:
+        closed = guard.breaker.state(now) is BreakerState.CLOSED
+        if not closed:
+            self._suspects.add(worker)
+        elif not was_closed:
             guard.health.returned(now)
         if verdict is Verdict.SUCCESS:
             guard.overload.clear()
@@ -75,15 +84,18 @@ class Guards:
     def busy(self, worker: WorkerId, now: float, retry_after: float | None = None) -> None:
         """It answered 429 or that it is overloaded."""
         self.of(worker).overload.set(now, retry_after)
+        self._suspects.add(worker)
 
     def sweep(self, workers: list[WorkerId], now: float) -> list[WorkerId]:
         """Once in a while: judge outliers, begin the slow start of those whose rest is over. Returns the
         newly ejected."""
         out = self._outliers.sweep(workers, now)
         self._ejected.update(out)
+        self._suspects.update(out)
         for worker in [w for w in self._ejected if not self._outliers.ejected(w, now)]:
             self._ejected.discard(worker)
             self.of(worker).health.returned(now)
+        self._suspects = {w for w in self._suspects if self._has_something(w, now)}
         return out
 
     def slow_start(self, worker: WorkerId, now: float) -> float:
@@ -93,4 +105,10 @@ class Guards:
     def forget(self, worker: WorkerId) -> None:
         self._guards.pop(worker, None)
         self._ejected.discard(worker)
+        self._suspects.discard(worker)
         self._outliers.forget(worker)
+
+    def _has_something(self, worker: WorkerId, now: float) -> bool:
+        if self.of(worker).breaker.state(now) is not BreakerState.CLOSED:
+            return True
+        return self._outliers.ejected(worker, now) or self.busy_for(worker, now) > 0

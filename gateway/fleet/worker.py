@@ -69,7 +69,8 @@ class Worker:
     reason: str = ""
     """Why it is in this state, in words for a person."""
     since: float = field(default=0.0)
+    id: WorkerId = field(init=False)
+    """Its spec's, kept at hand: decisions ask for it by the thousand."""
 
-    @property
-    def id(self) -> WorkerId:
-        return self.spec.id
+    def __post_init__(self) -> None:
+        self.id = self.spec.id

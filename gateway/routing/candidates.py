@@ -38,10 +38,11 @@ def refusal(
     if worker.state is not WorkerState.READY:
         text = f"{worker.state.value}: {worker.reason}" if worker.reason else worker.state.value
         return Refusal(Why.DOWN, text)
-    if (reason := guards.refusal(worker.id, now)) is not None:
+    suspect = guards.suspect(worker.id)
+    if suspect and (reason := guards.refusal(worker.id, now)) is not None:
         return Refusal(Why.DOWN, reason)
-    if load.full:
+    if load.max_requests is not None and load.full:
         return Refusal(Why.FULL, f"full: {load.all_requests} of {load.max_requests} requests in flight")
-    if (rest := guards.busy_for(worker.id, now)) > 0:
+    if suspect and (rest := guards.busy_for(worker.id, now)) > 0:
         return Refusal(Why.FULL, f"it said that it is overloaded; left alone for {rest:.1f} s", rest)
     return None

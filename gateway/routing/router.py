@@ -4,7 +4,7 @@ can make the load stale that this one was made on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
 from gateway.routing.keys import prompt_keys
 from gateway.routing.observer import NullObserver, RoutingObserver
-from gateway.routing.policy import Committing, RequestShape
+from gateway.routing.policy import RequestShape
 from gateway.routing.route import Notes, Outcome, Route
 from gateway.routing.table import PolicyTable
 from gateway.routing.upkeep import IndexMembers, Upkeep
@@ -151,20 +151,21 @@ class Router:
         loads: list[WorkerLoad] = []
         refusals: dict[WorkerId, Refusal] = {}
         workers = self._workers_now(reading)
+        load_of = self._board.add
         for worker in workers:
-            load = self.load_of(worker)
+            load = load_of(worker.id)
             refused = refusal(worker, load, self._guards, exclude, now)
             if refused is None:
                 candidates.append(worker)
                 loads.append(load)
             else:
                 refusals[worker.id] = refused
-        matches = self._match(reading, workers, now)
+        matches = self._match(reading, now)
         matched = [matches.get(worker.id, 0) for worker in candidates]
-        policy = self.policies.of(reading.target.model)
-        scores = policy.score(reading.shape, loads, matched) if loads else []
+        slot = self.policies.slot(reading.target.model)
+        scores = slot.policy.score(reading.shape, loads, matched) if loads else []
         winner = pick(scores, loads, matched, random or self._random) if loads else None
-        return Weighing(workers, candidates, loads, matched, scores, refusals, matches, policy, winner)
+        return Weighing(workers, candidates, loads, matched, scores, refusals, matches, slot, winner)
 
     async def _place(
         self, reading: Reading, exclude: frozenset[WorkerId], caller: Caller
@@ -193,8 +194,8 @@ class Router:
         now = self._clock()
         worker, load = weighing.candidates[winner], weighing.loads[winner]
         matched = weighing.matched[winner]
-        if isinstance(weighing.policy, Committing):
-            weighing.policy.chosen(reading.shape, weighing.loads, weighing.matched, winner)
+        if weighing.slot.chosen is not None:
+            weighing.slot.chosen(reading.shape, weighing.loads, weighing.matched, winner)
         notes = Notes(
             probe=self._guards.begin(worker.id, now),
             exact=reading.exact,
@@ -239,19 +240,21 @@ class Router:
             return ()
         return target.workers
 
-    def _match(self, reading: Reading, workers: Sequence[Worker], now: float) -> dict[WorkerId, int]:
+    def _match(self, reading: Reading, now: float) -> dict[WorkerId, int]:
         """Tokens that each worker of the target would serve from cache, over all prompts: whole engine blocks
         only, so a worker with larger blocks is credited less than the keys it holds."""
         unit = reading.target.unit
-        sizes = {w.id: w.info.block_size for w in workers if w.info is not None}
         found: dict[WorkerId, int] = {}
         for prompt in reading.prompts:
             if not prompt.cacheable:
                 continue
-            for worker, depth in self._index.match(prompt.cacheable, now).items():
-                size = sizes.get(worker)
-                if size is not None and (tokens := depth * unit // size * size):
-                    found[worker] = found.get(worker, 0) + tokens
+            for holder, depth in self._index.match(prompt.cacheable, now).items():
+                worker = self._registry.get(holder)
+                if worker is None or worker.info is None:
+                    continue
+                size = worker.info.block_size
+                if tokens := depth * unit // size * size:
+                    found[holder] = found.get(holder, 0) + tokens
         return found
 
     def load_of(self, worker: Worker) -> WorkerLoad:

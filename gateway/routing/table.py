@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from gateway.routing.policy import Policy
+from gateway.fleet.load import WorkerLoad
+from gateway.routing.policy import Committing, Policy, RequestShape
+
+Chosen: TypeAlias = Callable[[RequestShape, Sequence[WorkerLoad], Sequence[int], int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    policy: Policy
+    chosen: Chosen | None
+    """Whom to tell of a choice; None where the policy does not want to know. Looked up once, for it is
+    asked on every decision."""
 
 
 class PolicyTable:
     def __init__(self, default: Policy, per_model: Mapping[str, Policy] | None = None) -> None:
-        self._default = default
-        self._per_model = dict(per_model or {})
+        self._default = _slot(default)
+        self._per_model = {model: _slot(policy) for model, policy in (per_model or {}).items()}
+
+    def slot(self, model: str) -> Slot:
+        return self._per_model.get(model, self._default)
 
     def of(self, model: str) -> Policy:
-        return self._per_model.get(model, self._default)
+        return self.slot(model).policy
 
     def set(self, policy: Policy, model: str | None = None) -> None:
         """For one model, or for all that have none of their own."""
         if model is None:
-            self._default = policy
+            self._default = _slot(policy)
         else:
-            self._per_model[model] = policy
+            self._per_model[model] = _slot(policy)
 
     def reset(self, model: str) -> None:
         """The model follows the default again."""
@@ -28,4 +44,8 @@ class PolicyTable:
 
     def names(self) -> dict[str, str]:
         """Policy name by model; the default under ``*``."""
-        return {"*": self._default.name, **{m: p.name for m, p in self._per_model.items()}}
+        return {"*": self._default.policy.name, **{m: s.policy.name for m, s in self._per_model.items()}}
+
+
+def _slot(policy: Policy) -> Slot:
+    return Slot(policy, policy.chosen if isinstance(policy, Committing) else None)

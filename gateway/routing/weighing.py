@@ -11,6 +11,7 @@ from gateway.fleet.worker import Worker
 from gateway.routing.candidates import Refusal
 from gateway.routing.keys import PromptKeys
 from gateway.routing.policy import Policy, RequestShape
+from gateway.routing.table import Slot
 from gateway.types import CacheScope, WorkerId
 
 
@@ -51,8 +52,12 @@ class Weighing:
     refusals: Mapping[WorkerId, Refusal]
     matches: Mapping[WorkerId, int]
     """Tokens that each worker would serve from its cache, those who may not take it included."""
-    policy: Policy
+    slot: Slot
     winner: int | None
+
+    @property
+    def policy(self) -> Policy:
+        return self.slot.policy
 
     @property
     def reusable(self) -> int:

@@ -39,7 +39,7 @@ class EstimatedTTFT:
             (
                 load.waiting_tokens
                 + load.peer_waiting_tokens
-                + weight * max(prompt - matched, least)
+                + weight * (prompt - matched if prompt - matched > least else least)
                 + guard * (load.requests + load.peer_requests)
             )
             / load.prefill_rate
