@@ -21,20 +21,21 @@ class BytesEncoder:
     exact = False
 
     async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
-        if request.messages is not None:
-            tools = request.template_args.get("tools")
-            # one JSON document per message: a next turn only appends
-            parts = [msgspec.json.encode(part) for part in ([tools] if tools else []) + [*request.messages]]
-            prompts: Sequence[str | bytes | Sequence[int]] = [b"\n".join(parts)]
-        else:
-            prompts = request.prompts or ()
         try:
-            return [_token_prompt(prompt) for prompt in prompts]
+            if request.messages is not None:
+                return [_token_prompt(_chat_bytes(request))]
+            return [_token_prompt(prompt) for prompt in request.prompts or ()]
         except (TypeError, OverflowError, UnicodeEncodeError):
             return []
 
     async def close(self) -> None:
         return None
+
+
+def _chat_bytes(request: PromptRequest) -> bytes:
+    # one JSON document per message: a next turn only appends
+    parts = [request.template_args.get("tools"), *(request.messages or ())]
+    return b"\n".join(msgspec.json.encode(part) for part in parts if part is not None)
 
 
 def _token_prompt(prompt: str | bytes | Sequence[int]) -> TokenPrompt:

@@ -1,0 +1,244 @@
+"""The engine's tokenizer over real HTTP: a small ASGI application under uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.prompt.engine import EngineEncoder
+from gateway.prompt.reader import read_prompt
+
+
+class FakeEngine:
+    """Counts a text's characters as its tokens; answers as it is told."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.status = 200
+        self.raw: bytes | None = None
+        self.arrived: asyncio.Queue[None] = asyncio.Queue()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        parsed = json.loads(body)
+        self.bodies.append(parsed)
+        self.arrived.put_nowait(None)
+        await self.gate.wait()
+        text = parsed.get("prompt") or "".join(m["content"] for m in parsed["messages"])
+        answer = self.raw or json.dumps({"count": len(text), "tokens": [ord(c) for c in text]}).encode()
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def served(app: FakeEngine, port: int) -> AsyncIterator[str]:
+    config = uvicorn.Config(app, port=port, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        app.gate.set()
+        server.should_exit = True
+        await task
+
+
+@asynccontextmanager
+async def encoder(port: int, **options: Any) -> AsyncIterator[tuple[EngineEncoder, FakeEngine, Clock]]:
+    app, clock = FakeEngine(), Clock()
+    async with served(app, port) as url, httpx.AsyncClient(trust_env=False) as client:
+        yield EngineEncoder(client, lambda: [url], clock=clock, **{"deadline": 30.0, **options}), app, clock
+
+
+def completion(prompt: Any, **fields: Any) -> PromptRequest:
+    return read_prompt(Endpoint.COMPLETIONS, {"model": "m", "prompt": prompt, **fields})
+
+
+def ids(prompts: Any) -> list[list[int]]:
+    return [list(prompt.tokens) for prompt in prompts]
+
+
+@pytest.mark.anyio
+async def test_prompts_and_cache(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port()) as (engine, app, _):
+        assert ids(await engine.encode(completion(["ab", [7, 8], "c"]))) == [[97, 98], [7, 8], [99]]
+        assert app.bodies == [
+            {"model": "m", "prompt": "ab", "add_special_tokens": True},
+            {"model": "m", "prompt": "c", "add_special_tokens": True},
+        ]
+        assert ids(await engine.encode(completion("ab"))) == [[97, 98]]
+        assert len(app.bodies) == 2
+        await engine.encode(completion("ab", add_special_tokens=False))
+        assert len(app.bodies) == 3
+
+
+@pytest.mark.anyio
+async def test_chat_sends_what_decides_the_prompt(free_port: Callable[[], int]) -> None:
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "documents": [{"title": "t", "text": "x"}],
+        "reasoning_effort": "none",
+        "add_generation_prompt": False,
+        "temperature": 1,
+    }
+    async with encoder(free_port()) as (engine, app, _):
+        assert ids(await engine.encode(read_prompt(Endpoint.CHAT, body))) == [[104, 105]]
+        assert app.bodies == [
+            {
+                "model": "m",
+                "messages": [{"role": "user", "content": "hi"}],
+                "add_special_tokens": False,
+                "chat_template_kwargs": {
+                    "documents": [{"title": "t", "text": "x"}],
+                    "reasoning_effort": "none",
+                    "enable_thinking": False,
+                },
+                "tools": [{"type": "function", "function": {"name": "f"}}],
+                "add_generation_prompt": False,
+            }
+        ]
+
+
+@pytest.mark.anyio
+async def test_a_failing_service_is_left_alone_for_a_while(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port(), rest=1.0, max_rest=3.0) as (engine, app, clock):
+        await engine.encode(completion("known"))
+        app.status = 503
+        # 1 s after the first failure, then 2, then 3 at most
+        for failures, rest in ((1, 1.0), (2, 2.0), (3, 3.0), (4, 3.0)):
+            assert list(await engine.encode(completion("x"))) == []
+            assert len(app.bodies) == 1 + failures
+            clock.now += rest - 0.01
+            assert engine.resting
+            assert list(await engine.encode(completion("x"))) == []
+            assert len(app.bodies) == 1 + failures
+            # what is known is still answered
+            assert len(await engine.encode(completion("known"))) == 1
+            clock.now += 0.01
+            assert not engine.resting
+        app.status = 200
+        assert ids(await engine.encode(completion("x"))) == [[120]]
+        app.status = 503
+        await engine.encode(completion("y"))
+        clock.now += 1.0
+        assert not engine.resting
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("raw", [b"no json", b"{}", b'{"tokens": "x"}', b'{"tokens": [-1]}'])
+async def test_an_answer_that_makes_no_sense_is_a_failure(free_port: Callable[[], int], raw: bytes) -> None:
+    async with encoder(free_port()) as (engine, app, _):
+        app.raw = raw
+        assert list(await engine.encode(completion("x"))) == []
+        assert engine.resting
+
+
+@pytest.mark.anyio
+async def test_a_refused_prompt_is_no_failure(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port()) as (engine, app, _):
+        app.status = 400
+        assert list(await engine.encode(completion("x"))) == []
+        assert not engine.resting
+        app.status = 404
+        assert list(await engine.encode(completion("x"))) == []
+        assert engine.resting
+
+
+@pytest.mark.anyio
+async def test_a_slow_answer_is_not_waited_for(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port(), deadline=0.05) as (engine, app, _):
+        app.gate.clear()
+        assert list(await engine.encode(completion("x"))) == []
+        assert engine.resting
+
+
+@pytest.mark.anyio
+async def test_no_more_calls_at_once_than_allowed(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port(), concurrency=2) as (engine, app, _):
+        app.gate.clear()
+        first = [asyncio.create_task(engine.encode(completion(text))) for text in ("a", "b")]
+        await app.arrived.get()
+        await app.arrived.get()
+        assert list(await engine.encode(completion("c"))) == []
+        assert not engine.resting
+        app.gate.set()
+        assert [ids(prompts) for prompts in await asyncio.gather(*first)] == [[[97]], [[98]]]
+        assert ids(await engine.encode(completion("c"))) == [[99]]
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_call_frees_its_place(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port(), concurrency=1) as (engine, app, _):
+        app.gate.clear()
+        call = asyncio.create_task(engine.encode(completion("a")))
+        await app.arrived.get()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        app.gate.set()
+        assert ids(await engine.encode(completion("b"))) == [[98]]
+
+
+@pytest.mark.anyio
+async def test_the_cache_is_bounded(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port(), cache_bytes=600) as (engine, app, _):
+        for text in ("a", "b", "a", "c", "a", "b"):
+            await engine.encode(completion(text))
+        # two answers of 260 bytes fit: b left when c came
+        assert [body["prompt"] for body in app.bodies] == ["a", "b", "c", "b"]
+
+
+@pytest.mark.anyio
+async def test_what_the_engine_cannot_be_asked() -> None:
+    clock = Clock()
+    async with httpx.AsyncClient(trust_env=False) as client:
+        engine = EngineEncoder(client, lambda: [], clock=clock)
+        image = {"type": "image_url", "image_url": {"url": "u"}}
+        for request in (
+            completion("x"),
+            completion("\ud800"),
+            completion([-1]),
+            completion("x", truncate_prompt_tokens=1),
+            PromptRequest(Endpoint.CHAT, "m"),
+            read_prompt(Endpoint.CHAT, {"messages": [{"role": "user", "content": [image]}]}),
+        ):
+            assert list(await engine.encode(request)) == []
+        assert not engine.resting
+        await engine.close()
+        assert not client.is_closed
+
+
+@pytest.mark.anyio
+async def test_nobody_listens(free_port: Callable[[], int]) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    async with httpx.AsyncClient(trust_env=False) as client:
+        engine = EngineEncoder(client, lambda: [url], clock=Clock())
+        assert list(await engine.encode(completion("x"))) == []
+        assert engine.resting

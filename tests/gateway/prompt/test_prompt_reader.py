@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.prompt.reader import read_prompt
+
+
+def test_reads_a_chat_request() -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    body = {
+        "model": "m",
+        "messages": messages,
+        "tools": [{"type": "function"}],
+        "tool_choice": "none",
+        "add_generation_prompt": False,
+        "chat_template_kwargs": {"enable_thinking": False},
+        "cache_salt": "tenant-1",
+        "max_tokens": 5,
+        "max_completion_tokens": 7,
+        "n": 2,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.5,
+    }
+    assert read_prompt(Endpoint.CHAT, body) == PromptRequest(
+        endpoint=Endpoint.CHAT,
+        model="m",
+        messages=messages,
+        template_args={
+            "tools": [{"type": "function"}],
+            "tool_choice": "none",
+            "add_generation_prompt": False,
+            "chat_template_kwargs": {"enable_thinking": False},
+        },
+        add_special_tokens=False,
+        cache_salt="tenant-1",
+        max_tokens=7,
+        n=2,
+        stream=True,
+        include_usage=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("text", ["text"]),
+        ("", [""]),
+        (["a", "b"], ["a", "b"]),
+        ([1, 2, 3], [[1, 2, 3]]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+        (["a", [1]], ["a", [1]]),
+        ([], None),
+        (None, None),
+        ({"text": "x"}, None),
+        (["a", 1.5], None),
+    ],
+)
+def test_prompts_of_every_form(prompt: Any, expected: Any) -> None:
+    request = read_prompt(Endpoint.COMPLETIONS, {"model": "m", "prompt": prompt})
+    assert request.prompts == expected
+    assert request.add_special_tokens
+
+
+def test_embeddings_are_no_tokens() -> None:
+    body = {"model": "m", "prompt": "x", "prompt_embeds": "AAAA"}
+    assert read_prompt(Endpoint.COMPLETIONS, body).prompts is None
+
+
+@pytest.mark.parametrize(
+    "body", [None, [], "text", 3, {"messages": "hi"}, {"messages": []}, {"messages": ["hi"]}]
+)
+def test_what_makes_no_sense_has_no_prompt(body: object) -> None:
+    assert read_prompt(Endpoint.CHAT, body) == PromptRequest(Endpoint.CHAT, "", add_special_tokens=False)
+
+
+def test_wrong_types_are_absent() -> None:
+    body = {
+        "model": 7,
+        "messages": [{"role": "user"}],
+        "tools": "none",
+        "add_generation_prompt": "yes",
+        "chat_template_kwargs": [],
+        "cache_salt": 5,
+        "max_tokens": True,
+        "n": -3,
+        "stream": "true",
+        "stream_options": {"include_usage": "x"},
+        "truncate_prompt_tokens": 1.5,
+    }
+    assert read_prompt(Endpoint.CHAT, body) == PromptRequest(
+        Endpoint.CHAT, "", messages=[{"role": "user"}], add_special_tokens=False
+    )
+
+
+def test_zero_and_one_are_flags() -> None:
+    body = {"messages": [{"role": "user"}], "add_generation_prompt": 0, "stream": 1}
+    request = read_prompt(Endpoint.CHAT, body)
+    assert request.template_args == {"add_generation_prompt": False}
+    assert request.stream is True
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    ["model", "messages", "prompt", "tools", "n", "stream", "stream_options", "max_tokens", "cache_salt"]
+)
+
+
+@given(endpoint=st.sampled_from(Endpoint), body=st.dictionaries(FIELDS, JSON) | JSON)
+def test_never_raises(endpoint: Endpoint, body: object) -> None:
+    request = read_prompt(endpoint, body)
+    assert request.n >= 1
+    assert request.messages is None or request.prompts is None
