@@ -171,7 +171,7 @@ def run(
     client = Client(fleet, settle)
     try:
         client.settle()
-        cases = workload(seed, requests, fleet.model(), vocab=range(300, 3000), max_prompt=max_prompt)
+        cases = workload(seed, requests, fleet.model(), vocab=range(100, 1000), max_prompt=max_prompt)
         verdicts = []
         for number, case in enumerate(track(cases, total=requests, description="requests", disable=quiet)):
             verdicts.append(client.send(number, case))

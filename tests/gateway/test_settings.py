@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import ConfigError
+from gateway.settings import load
+
+
+def test_defaults_serve_on_loopback_with_admin_beside() -> None:
+    settings = load({})
+    assert (settings.host, settings.port) == ("127.0.0.1", 8080)
+    assert (settings.admin_host, settings.resolved_admin_port) == ("127.0.0.1", 8081)
+    assert settings.workers == ()
+
+
+def test_flag_over_variable_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text("policy: product\ntries: 5\nworkers: [http://file:1]\nidle-timeout: 7\n")
+    monkeypatch.setenv("GATEWAY_TRIES", "4")
+    monkeypatch.setenv("GATEWAY_WORKERS", "http://a:1 http://b:2,events=tcp://b:3")
+    settings = load({"policy": "round_robin"}, file)
+    assert settings.policy == "round_robin"
+    assert settings.tries == 4
+    assert settings.workers == ("http://a:1", "http://b:2,events=tcp://b:3")
+    assert settings.idle_timeout == 7
+
+
+@pytest.mark.parametrize(
+    ("flags", "fault"),
+    [
+        ({"port": 70000}, "port"),
+        ({"tries": 0}, "tries"),
+        ({"connect_timeout": 0}, "connect_timeout"),
+        ({"door": "ajar"}, "door"),
+        ({"port": 9000, "admin_port": 9000}, "give one of them another"),
+    ],
+)
+def test_what_cannot_work_is_named(flags: dict[str, object], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        load(flags)
+
+
+def test_a_misspelt_key_of_the_file_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text("polcy: product\n")
+    with pytest.raises(ConfigError, match="polcy"):
+        load({}, file)
+
+
+def test_a_file_that_is_not_there_or_no_yaml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        load({}, tmp_path / "absent.yaml")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("a: [1,")
+    with pytest.raises(ConfigError, match="not YAML"):
+        load({}, bad)
