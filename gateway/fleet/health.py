@@ -26,7 +26,8 @@ class HealthLimits:
 
 @dataclass(slots=True)
 class Health:
-    """Unknown (None) → the first check decides; after that only a run of equal answers changes the state."""
+    """Unknown (None) until the first check that passes, for an engine may take minutes to load; after that
+    only a run of equal answers changes the state."""
 
     limits: HealthLimits = field(default_factory=HealthLimits)
     healthy: bool | None = None
@@ -40,7 +41,10 @@ class Health:
             self._streak = 0
             return False
         self._streak += 1
-        if self.healthy is not None:
+        if self.healthy is None:
+            if not passed:
+                return False
+        else:
             needed = self.limits.healthy_after if passed else self.limits.unhealthy_after
             if self._streak < needed:
                 return False

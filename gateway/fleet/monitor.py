@@ -89,7 +89,7 @@ class HealthMonitor:
             return passed  # removed while its engine was asked
         self._checks[worker.id] = self._checks.get(worker.id, 0) + 1
         health.record(passed, self._clock())
-        if health.healthy is not None and (health.healthy or not passed):
+        if health.healthy or not passed:
             self._registry.set_health(worker.id, health.healthy, reason)
         return passed
 

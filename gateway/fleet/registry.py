@@ -117,9 +117,10 @@ class Registry:
         self._apply_bounds(entry.worker)
         self._changed(entry.worker)
 
-    def set_health(self, worker: WorkerId, healthy: bool, reason: str = "") -> None:
+    def set_health(self, worker: WorkerId, healthy: bool | None, reason: str = "") -> None:
+        """None: nothing is known yet, and `reason` says what was met so far."""
         entry = self._entries.get(worker)
-        if entry is not None:
+        if entry is not None and (healthy is not None or entry.healthy is None):
             entry.healthy, entry.health_reason = healthy, reason
             self._settle(entry)
 

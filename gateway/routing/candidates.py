@@ -6,10 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from gateway.errors import Overloaded, Unavailable
 from gateway.fleet.guards import Guards
 from gateway.fleet.load import WorkerLoad
 from gateway.fleet.worker import Worker, WorkerState
 from gateway.types import WorkerId
+
+RETRY_AFTER_S = 1.0
+"""Told to callers where nothing better is known."""
 
 
 class Why(Enum):
@@ -46,3 +50,20 @@ def refusal(
     if suspect and (rest := guards.busy_for(worker.id, now)) > 0:
         return Refusal(Why.FULL, f"it said that it is overloaded; left alone for {rest:.1f} s", rest)
     return None
+
+
+def some_full(refusals: Collection[Refusal]) -> bool:
+    """Somebody would take it later: waiting makes sense."""
+    return any(refused.why is Why.FULL for refused in refusals)
+
+
+def nobody_left(model: str, refusals: Collection[Refusal]) -> Unavailable:
+    """The error where there is no candidate: 503 if all are down, 429 if some are full or were tried."""
+    known = (refused.retry_in for refused in refusals if refused.retry_in is not None)
+    retry_after = min(known, default=RETRY_AFTER_S)
+    if all(refused.why is Why.DOWN for refused in refusals):
+        reasons = "; ".join(sorted({refused.text for refused in refusals})) or "it has none now"
+        return Unavailable(f"no worker of model {model!r} is available: {reasons}", retry_after=retry_after)
+    if some_full(refusals):
+        return Overloaded(f"every worker of model {model!r} is full", retry_after=retry_after)
+    return Overloaded(f"no other worker of model {model!r} is left to try", retry_after=retry_after)

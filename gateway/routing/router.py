@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Protocol
 
-from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Overloaded, Unavailable
+from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Unavailable
 from gateway.fleet.breaker import Verdict
 from gateway.fleet.guards import Guards
 from gateway.fleet.load import Lease, LoadBoard, WorkerLoad
@@ -21,7 +21,7 @@ from gateway.kv.keys import root_key
 from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt
 from gateway.routing.admission import Admission, Place
 from gateway.routing.caller import Caller
-from gateway.routing.candidates import Refusal, Why, refusal
+from gateway.routing.candidates import RETRY_AFTER_S, Refusal, nobody_left, refusal, some_full
 from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
 from gateway.routing.keys import prompt_keys
@@ -34,8 +34,6 @@ from gateway.routing.weighing import Reading, Weighing
 from gateway.types import CacheScope, Clock, Usage, WorkerId
 
 ANYBODY = Caller()
-RETRY_AFTER_S = 1.0
-"""Told to callers where nothing better is known."""
 
 _VERDICTS = {
     Outcome.OK: Verdict.SUCCESS,
@@ -180,10 +178,10 @@ class Router:
                     weighing = self.weigh(reading, exclude)
                     if weighing.winner is not None:
                         return self._take(reading, weighing, weighing.winner), weighing.policy.name
-                    error = _refused(reading, weighing)
+                    refusals = list(weighing.refusals.values())
                     # one that was tried elsewhere already has waited enough
-                    if self._admission is None or exclude or not _worth_waiting(weighing):
-                        raise error
+                    if self._admission is None or exclude or not some_full(refusals):
+                        raise nobody_left(reading.target.name, refusals)
                 assert self._admission is not None  # noqa: S101 - somebody waits in it, or it was looked at
                 place = place or self._admission.enter(pool, caller, reading.prompt_tokens)
                 await self._admission.turn(place)
@@ -279,22 +277,3 @@ def _truncation(request: PromptRequest, target: Target) -> int | None:
         return keep
     lengths = [w.info.max_model_len for w in target.workers if w.info is not None and w.info.max_model_len]
     return min(lengths, default=None) if keep < 0 else None
-
-
-def _worth_waiting(weighing: Weighing) -> bool:
-    return any(refused.why is Why.FULL for refused in weighing.refusals.values())
-
-
-def _refused(reading: Reading, weighing: Weighing) -> Unavailable:
-    """No candidate: 429 where some are only full or were tried, 503 where all are down."""
-    why = {worker: refused.text for worker, refused in weighing.refusals.items()}
-    model = reading.target.name
-    retry_after = min(
-        (r.retry_in for r in weighing.refusals.values() if r.retry_in is not None), default=RETRY_AFTER_S
-    )
-    if all(refused.why is Why.DOWN for refused in weighing.refusals.values()):
-        reasons = "; ".join(sorted(set(why.values())))
-        return Unavailable(f"no worker of model {model!r} is available: {reasons}", retry_after=retry_after)
-    if _worth_waiting(weighing):
-        return Overloaded(f"every worker of model {model!r} is full", retry_after=retry_after)
-    return Overloaded(f"no other worker of model {model!r} is left to try", retry_after=retry_after)

@@ -93,6 +93,9 @@ def test_an_overload_mark_runs_out_by_itself() -> None:
 
 def test_health_turns_only_on_runs_of_equal_answers() -> None:
     health = Health(HealthLimits(unhealthy_after=3, healthy_after=2))
+    for _ in range(10):
+        assert not health.record(False, 0.0)
+        assert health.healthy is None
     changes = [health.record(passed, 0.0) for passed in (True, False, False, True, False, False)]
     assert changes == [True, False, False, False, False, False]
     assert health.healthy
