@@ -54,6 +54,10 @@ class CacheEventLog:
     def cleared(self) -> None:
         self._pending.append(AllBlocksCleared())
 
+    @property
+    def pending(self) -> bool:
+        return bool(self._pending)
+
     def take(self) -> tuple[KVEvent, ...]:
         """All events since the last call, in the order in which they happened."""
         if not self._pending:

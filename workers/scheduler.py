@@ -10,46 +10,19 @@ arrival is preempted: it gives back its blocks, goes to the head of the queue an
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gateway.kv.keys import cacheable_blocks
 from gateway.types import BlockKey
 from workers.blocks import BlockPool, expect
+from workers.schedule import Schedule
 from workers.sequence import SequenceState, Status
-from workers.types import EngineConfig, EngineRequest, StepItem, TokenOutput
+from workers.types import EngineConfig, EngineRequest, TokenOutput
 
 
 class RequestRefused(ValueError):
     """A request that this engine can never serve; the message says why, for a person."""
-
-
-@dataclass(slots=True)
-class Schedule:
-    """One step: each sequence with how many tokens it feeds, starting at its `num_computed`. A sequence that
-    reads blocks which this same step computes comes after the one that computes them."""
-
-    batch: list[tuple[SequenceState, int]] = field(default_factory=list)
-
-    def items(self) -> list[StepItem]:
-        return [
-            StepItem(
-                request_id=seq.request.request_id,
-                tokens=seq.token_ids(seq.num_computed, seq.num_computed + count),
-                start=seq.num_computed,
-                block_table=seq.blocks,
-                sampling=seq.request.sampling,
-                samples=seq.num_computed + count == seq.num_tokens,
-                output_token_ids=seq.output,
-                prompt_len=len(seq.prompt),
-                prompt_token_ids=seq.prompt,
-            )
-            for seq, count in self.batch
-        ]
-
-    def shapes(self) -> list[tuple[int, int]]:
-        """(tokens fed, tokens before them) of each sequence: what a step's time depends on."""
-        return [(count, seq.num_computed) for seq, count in self.batch]
 
 
 @dataclass(slots=True)
@@ -131,6 +104,41 @@ class Scheduler:
         if self.counters.preemptions == preempted:
             self._admit_waiting(schedule, budget)
         return schedule
+
+    def quiet_steps(self, schedule: Schedule) -> int:
+        """How many steps, `schedule` the first, will feed the same sequences one token each and change
+        nothing else, if nobody comes or goes: no first token, no block, no admission, and no end but in the
+        last of them."""
+        if len(schedule.batch) < len(self._running) or self._may_admit():
+            return 1
+        size = self.config.block_size
+        quiet = size
+        for sequence, _count in schedule.batch:
+            computed = sequence.num_computed + 1
+            if not sequence.output or computed != sequence.num_tokens or sequence.ending_ids:
+                return 1  # its first token, more than one token, or an end that only tokens can tell
+            filled = computed % size
+            quiet = min(quiet, size - filled if filled else 1, sequence.longest - sequence.num_tokens)
+        return quiet
+
+    def complete_quiet(
+        self, schedule: Schedule, steps: int, draw: Callable[[SequenceState], int]
+    ) -> list[SequenceState]:
+        """Take in the first `steps` of `quiet_steps` at once; `draw` gives a sequence's next token."""
+        advanced = []
+        for sequence, _count in schedule.batch:
+            if sequence.status is not Status.RUNNING:
+                continue
+            advanced.append(sequence)
+            ended = False
+            for _ in range(steps):
+                ended = sequence.append(draw(sequence))
+            sequence.num_computed += steps
+            self.counters.generation_tokens += steps
+            if ended:
+                del self._running[sequence.request.request_id]
+                self._free(sequence)
+        return advanced
 
     def complete(self, schedule: Schedule, tokens: Sequence[int | None]) -> list[SequenceState]:
         """Take in a computed step: `tokens` is parallel to the batch, None where a sequence has known tokens
@@ -216,6 +224,12 @@ class Scheduler:
             schedule.batch.append((sequence, count))
             self._register(sequence, end)
             budget -= count
+
+    def _may_admit(self) -> bool:
+        """Whether the next step could admit somebody, as far as is known without looking for him."""
+        if not self._waiting or len(self._running) >= self.config.max_num_seqs:
+            return False
+        return self._refused_at != (next(iter(self._waiting.values())), self.pool.releases)
 
     def _find_cached(self, sequence: SequenceState) -> list[int] | None:
         """Its cached prefix; None while the whole of it would not fit (a part would only be preempted)."""

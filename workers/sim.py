@@ -1,8 +1,5 @@
-"""The simulated twin: the real scheduler and block pool, a timing model in place of arithmetic.
-
-`SimRunner` is a Runner for real time: it sleeps as long as the model says. `VirtualEngine` is for
-discrete-event simulation: it says how long a step takes, and whoever drives it owns the clock.
-"""
+"""The simulated twin in real time: a Runner that computes nothing and takes as long as a timing model says.
+Scheduler, block pool and events are the engine's own (workers/virtual.py is the twin in virtual time)."""
 
 from __future__ import annotations
 
@@ -11,14 +8,10 @@ from collections.abc import Callable, Sequence
 
 from xxhash import xxh3_64_intdigest
 
-from gateway.kv.events import EventBatch
 from gateway.kv.keys import pack_tokens
-from gateway.types import BlockKey, Clock
-from workers.engine import EngineStats, OnEvents, make_scheduler, stats_of
-from workers.scheduler import Schedule
-from workers.sequence import SequenceState
+from gateway.types import Clock
 from workers.timing import Timing
-from workers.types import EngineConfig, EngineRequest, Sampled, StepItem, TokenOutput
+from workers.types import Sampled, StepItem
 
 _MIN_SLEEP_S = 0.0005
 _CREDIT_S = 0.005
@@ -119,71 +112,3 @@ class SimRunner:
         if left > _MIN_SLEEP_S:
             self._sleep(left)
         self._owed = max(owed - (self._clock() - begin), -_CREDIT_S) if seconds else 0.0
-
-
-class VirtualEngine:
-    """`begin` a step, let its seconds pass in virtual time, `finish` it. Between the two, requests may be
-    added and aborted, as they arrive while a real engine computes.
-
-    `next_token` continues a sequence: a trace's answer, or anything deterministic.
-    """
-
-    def __init__(
-        self,
-        config: EngineConfig,
-        timing: Timing,
-        next_token: Callable[[SequenceState], int],
-        on_events: OnEvents | None = None,
-        *,
-        eos_token_ids: frozenset[int] = frozenset(),
-    ) -> None:
-        self.config = config
-        self.scheduler, self._log = make_scheduler(config, eos_token_ids, events=on_events is not None)
-        self._timing = timing
-        self._next_token = next_token
-        self._on_events = on_events
-        self._step: Schedule | None = None
-
-    @property
-    def busy(self) -> bool:
-        """A step has begun and is not finished."""
-        return self._step is not None
-
-    def add(self, request: EngineRequest, prompt_keys: Sequence[BlockKey] | None = None) -> None:
-        """Raises RequestRefused. `prompt_keys`: see SequenceState."""
-        self.scheduler.add(request, prompt_keys)
-
-    def abort(self, request_id: str) -> TokenOutput | None:
-        return self.scheduler.abort(request_id)
-
-    def begin(self) -> float | None:
-        """Seconds that the next step will take; None where there is nothing to do."""
-        if self._step is not None:
-            raise ValueError("a step is in progress")
-        if not self.scheduler.has_work:
-            return None
-        self._step = self.scheduler.schedule()
-        return self._timing.step_seconds(self._step.shapes())
-
-    def finish(self, now: float) -> list[SequenceState]:
-        """The sequences that got a token, those with a `finish_reason` for the last time; `now` stamps the
-        step's cache events."""
-        if self._step is None:
-            raise ValueError("no step is in progress")
-        step, self._step = self._step, None
-        advanced = self.scheduler.complete(step, self._tokens(step))
-        if self._log is not None and self._on_events is not None:
-            events = self._log.take()
-            if events:
-                self._on_events(EventBatch(ts=now, events=events, dp_rank=0))
-        return advanced
-
-    def stats(self) -> EngineStats:
-        return stats_of(self.scheduler)
-
-    def _tokens(self, step: Schedule) -> list[int | None]:
-        draw = self._next_token
-        return [
-            draw(sequence) if sequence.num_computed + count == sequence.num_tokens else None
-            for sequence, count in step.batch
-        ]

@@ -30,6 +30,11 @@ class Timing(Protocol):
         """Modelled duration of one step; 0 for an empty one."""
         ...
 
+    def decode_seconds(self, sequences: int, context: int) -> float:
+        """The same where each of `sequences` feeds one token and together they read `context` tokens, their
+        own included."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class LinearTiming:
@@ -46,6 +51,9 @@ class LinearTiming:
         if not counts:
             return 0.0
         return self.step_s + self.prefill_token_s * sum(count for count in counts if count > 1)
+
+    def decode_seconds(self, sequences: int, context: int) -> float:
+        return self.step_s if sequences else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,12 @@ class RooflineTiming:
             # the i-th of them sees the `start` before it, i-1 of its own step, and itself
             pairs += count * start + count * (count + 1) // 2
             context += start + count
+        return self._seconds(tokens, pairs, context)
+
+    def decode_seconds(self, sequences: int, context: int) -> float:
+        return self._seconds(sequences, context, context)
+
+    def _seconds(self, tokens: int, pairs: int, context: int) -> float:
         if not tokens:
             return 0.0
         model = self.model

@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from gateway.kv.events import BlockStored, EventBatch
-from gateway.kv.keys import block_keys, pack_tokens, root_key
 from gateway.types import CacheScope
-from workers.profiles import profile_named
-from workers.sim import SimRunner, VirtualEngine
+from workers.sim import SimRunner
 from workers.timing import LinearTiming
-from workers.types import EngineConfig, EngineRequest, SamplingParams, StepItem
+from workers.types import SamplingParams, StepItem
 
 SCOPE = CacheScope("m")
 
@@ -126,85 +123,3 @@ def test_short_steps_and_late_wakes_sum_up_to_the_model() -> None:
     for _ in range(1_000):
         sim.execute([item((5,), 0, [0])])
     assert clock.now - 100 == pytest.approx(0.3, abs=0.001)
-
-
-def request(name: str, prompt: tuple[int, ...], max_tokens: int = 1) -> EngineRequest:
-    return EngineRequest(name, prompt, SamplingParams(max_tokens=max_tokens), SCOPE)
-
-
-def virtual(batches: list[EventBatch] | None = None) -> VirtualEngine:
-    timing = profile_named("1ms-per-token,10ms-per-step").timing
-    config = EngineConfig("m", num_blocks=64, max_model_len=512)
-    return VirtualEngine(
-        config,
-        timing,
-        lambda sequence: 1_000 + len(sequence.output),
-        None if batches is None else batches.append,
-    )
-
-
-def test_virtual_time_is_the_models() -> None:
-    engine = virtual()
-    assert engine.begin() is None
-    engine.add(request("a", PROMPT, 3))
-    assert engine.begin() == pytest.approx(0.05)
-    assert engine.busy
-    (sequence,) = engine.finish(1.0)
-    assert (sequence.request.request_id, sequence.output, sequence.finish_reason) == ("a", [1_000], None)
-    assert engine.begin() == pytest.approx(0.01)
-    engine.finish(2.0)
-    engine.begin()
-    (sequence,) = engine.finish(3.0)
-    assert (sequence.output, sequence.finish_reason) == ([1_000, 1_001, 1_002], "length")
-    assert engine.begin() is None
-
-
-def test_virtual_events_are_stamped_with_virtual_time() -> None:
-    batches: list[EventBatch] = []
-    engine = virtual(batches)
-    engine.add(request("a", PROMPT))
-    engine.begin()
-    assert batches == []
-    engine.finish(12.5)
-    (batch,) = batches
-    assert batch.ts == 12.5
-    (stored,) = batch.events
-    assert isinstance(stored, BlockStored)
-    assert stored.token_ids == PROMPT[:32]
-
-
-def test_arrivals_and_aborts_during_a_step() -> None:
-    engine = virtual()
-    engine.add(request("a", PROMPT, 5))
-    engine.begin()
-    engine.add(request("b", PROMPT))
-    assert engine.abort("a") is not None
-    assert engine.finish(1.0) == []
-    engine.begin()
-    (sequence,) = engine.finish(2.0)
-    assert (sequence.request.request_id, sequence.num_cached_tokens) == ("b", 32)
-    assert engine.stats().kv_cache_usage == 0
-
-
-def test_known_keys_need_no_hashing_but_must_be_all() -> None:
-    engine = virtual()
-    keys = block_keys(root_key(SCOPE), pack_tokens(PROMPT))
-    engine.add(request("a", PROMPT), keys)
-    engine.begin()
-    engine.finish(1.0)
-    engine.add(request("b", PROMPT))
-    engine.begin()
-    (sequence,) = engine.finish(2.0)
-    assert sequence.num_cached_tokens == 32
-    with pytest.raises(ValueError, match="1 keys for 2 full blocks"):
-        engine.add(request("c", PROMPT), keys[:1])
-
-
-def test_steps_cannot_overlap() -> None:
-    engine = virtual()
-    with pytest.raises(ValueError, match="no step"):
-        engine.finish(0.0)
-    engine.add(request("a", PROMPT))
-    engine.begin()
-    with pytest.raises(ValueError, match="in progress"):
-        engine.begin()

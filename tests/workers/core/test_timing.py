@@ -43,8 +43,17 @@ def test_chunks_sum_up_to_the_whole_but_for_what_each_step_costs() -> None:
     assert parts - whole == pytest.approx(0.001)
 
 
+def test_decode_seconds_are_those_of_a_step_of_decodes() -> None:
+    shapes = [(1, 99), (1, 499), (1, 4_999)]
+    assert TOY.decode_seconds(3, 100 + 500 + 5_000) == TOY.step_seconds(shapes)
+    linear = LinearTiming(prefill_token_s=0.5, step_s=0.25)
+    assert linear.decode_seconds(3, 5_600) == linear.step_seconds(shapes) == 0.25
+
+
 def test_an_empty_step_takes_no_time() -> None:
     assert TOY.step_seconds([]) == 0
+    assert TOY.decode_seconds(0, 0) == 0
+    assert LinearTiming(1.0, 1.0).decode_seconds(0, 0) == 0
     assert LinearTiming(1.0, 1.0).step_seconds([]) == 0
 
 
