@@ -64,7 +64,7 @@ class _Split:
 
 def _split_rule(pre: str) -> _Split:
     match pre:
-        case "gpt-2" | "gpt2" | "phi-2" | "default":
+        case "gpt-2" | "phi-2":
             return _Split()
         case "smollm" | "starcoder" | "refact" | "command-r" | "codeshell":
             return _Split(single_digits=True)
@@ -95,7 +95,7 @@ def build_gguf_tokenizer(metadata: Mapping[str, Any]) -> GgufTokenizer:
     if not isinstance(tokens, list) or not tokens:
         raise ConfigError("the GGUF file has no vocabulary")
     if kind == "gpt2":
-        rule = _split_rule(str(metadata.get("tokenizer.ggml.pre", "default")))
+        rule = _split_rule(str(metadata.get("tokenizer.ggml.pre", "none named")))
         tokenizer, bos = _byte_level_bpe(tokens, metadata, rule), rule.add_bos
     elif kind == "llama":
         tokenizer, bos = _sentencepiece_bpe(tokens, metadata), True

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gguf import GGUFReader
+from gguf import GGUFWriter
 
 from gateway.errors import ConfigError
 from gateway.prompt.files import TokenizerFiles, has_tokenizer_files, load_tokenizer_files
@@ -152,11 +152,39 @@ def test_where_tokenizer_files_lie(folder: Path) -> None:
     assert not has_tokenizer_files(DATA / "none.gguf")
 
 
-def test_metadata_is_what_the_library_reads() -> None:
-    path = DATA / "mistral-v3" / "mistral-v3-vocabulary.gguf"
-    fields = GGUFReader(path).fields
-    read = read_gguf_metadata(path)
-    assert read == {name: field.contents() for name, field in fields.items() if not name.startswith("GGUF.")}
+def test_metadata_is_what_the_library_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    writer = GGUFWriter(path, "llama")
+    written: dict[str, Any] = {
+        "text": "é\n",
+        "texts": ["a", "", "🏳️"],
+        "counts": [0, 1, 2**31 - 1],
+        "scores": [0.5, -2.0],
+        "flags": [True, False],
+        "nested": [[1, 2], [3]],
+    }
+    writer.add_string("text", written["text"])
+    for name in ("texts", "counts", "scores", "flags", "nested"):
+        writer.add_array(name, written[name])
+    scalars = (
+        ("uint8", 255),
+        ("int8", -128),
+        ("uint16", 65535),
+        ("int16", -32768),
+        ("uint32", 2**32 - 1),
+        ("int32", -(2**31)),
+        ("uint64", 2**64 - 1),
+        ("int64", -(2**63)),
+        ("float32", 0.25),
+        ("float64", 1e300),
+        ("bool", True),
+    )
+    for name, value in scalars:
+        getattr(writer, f"add_{name}")(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert read_gguf_metadata(path) == {"general.architecture": "llama", **written, **dict(scalars)}
 
 
 @pytest.mark.parametrize(
@@ -188,6 +216,7 @@ def test_broken_gguf_files(tmp_path: Path, content: bytes) -> None:
             {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a"], "tokenizer.ggml.pre": "viking"},
             "'viking' is not supported",
         ),
+        ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a"]}, "'none named' is not supported"),
         ({"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a"]}, "no scores"),
     ],
 )

@@ -139,7 +139,7 @@ def variants(tokenizers: dict[str, TokenizerFiles]) -> dict[str, Tokenizer]:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=3))
 def test_segments_equal_the_whole(variants: dict[str, Tokenizer], name: str, texts: list[str]) -> None:
     tokenizer = variants[name]
