@@ -43,9 +43,13 @@ class Turn:
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     """The peer has closed the connection."""
 
+    engine: FaultyEngine | None = None
+
     async def write(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
+        if self.engine is not None:
+            self.engine.bytes_sent += len(data)
 
     def close(self) -> None:
         self.closed = True
@@ -82,6 +86,7 @@ class FaultyEngine:
         self.gone = asyncio.Event()
         """A peer has closed its connection inside an answer."""
         self.connections = 0
+        self.bytes_sent = 0
         self._host = host
         self._port = port
         self._tasks: set[asyncio.Task[None]] = set()
@@ -112,7 +117,7 @@ class FaultyEngine:
             while (seen := await _read_request(reader, number)) is not None:
                 self.seen.append(seen)
                 self.arrived.set()
-                turn = Turn(seen, reader, writer)
+                turn = Turn(seen, reader, writer, engine=self)
                 await self.scripts[min(len(self.seen), len(self.scripts)) - 1](turn)
                 if turn.gone.is_set():
                     self.gone.set()

@@ -113,12 +113,12 @@ async def understand(
 
 
 def _fields(endpoint: ProxiedEndpoint, headers: Headers, body: bytes) -> Fields | None:
-    kind = value_of(headers, b"content-type")
-    if endpoint.prompt is not None or (body and (kind is None or b"json" in kind.lower())):
+    kind = value_of(headers, b"content-type") or b""
+    if endpoint.prompt is not None or (body and b"json" in kind.lower()):
         return parse_object(body)
     if body.lstrip()[:1] != b"{":
         return None
-    # named as something else, but an engine may still read it as JSON, and so must the door
+    # not called JSON, but an engine may still read it so, and the door must see what the engine sees
     try:
         return parse_object(body)
     except InvalidRequest:

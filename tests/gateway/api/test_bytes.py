@@ -1,0 +1,310 @@
+"""What crosses the gateway, byte for byte, and what must not."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+
+import pytest
+
+from gateway.api.door import Door
+from gateway.api.serve import ServeOptions
+from tests.faults import FaultyEngine, Seen, answers, head, raw, streams
+from tests.gateway.api.rig import QUICK, http, serving
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/v1/chat/completions"
+BODY = b'{"model":"m","messages":[{"role":"user","content":"h\\u00e9"}], "x_unknown": {"b": 1.50} }'
+
+
+async def through(
+    body: bytes = BODY,
+    headers: dict[str, str] | list[tuple[str, str]] | None = None,
+    path: str = PATH,
+    options: ServeOptions = QUICK,
+    models: dict[str, str] | None = None,
+) -> Seen:
+    """What an engine gets when a client sends this."""
+    async with (
+        FaultyEngine(answers()) as engine,
+        serving(engine.url, options=options, models=models) as door,
+        http() as client,
+    ):
+        answer = await client.post(door.url + path, content=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return engine.seen[0]
+
+
+async def test_the_body_goes_on_as_it_came() -> None:
+    assert (await through()).body == BODY
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"model":"m","messages":"not a list"}', b'{"model":"m","messages":[1,null]}']
+)
+async def test_a_prompt_that_makes_no_sense_goes_on_too(body: bytes) -> None:
+    assert (await through(body)).body == body
+
+
+async def test_json_that_only_python_takes_goes_on() -> None:
+    body = b'{"model":"m","messages":[],"temperature":NaN,"x":"\\ud800"}'
+    assert (await through(body)).body == body
+
+
+async def test_an_alias_changes_the_model_and_nothing_else() -> None:
+    body = b'{"top_p": 1.0, "model":"nice", "messages":[{"role":"user","content":"\\u00e9\\/ "}],"n":1e0}'
+    seen = await through(body, models={"nice": "real/name"})
+    assert seen.body == (
+        b'{"top_p":1.0,"model":"real/name","messages":[{"role":"user","content":"\\u00e9\\/ "}],"n":1e0}'
+    )
+
+
+async def test_an_alias_in_a_form_with_files() -> None:
+    form = (
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF\x00\xff\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nnice\r\n--b--\r\n'
+    )
+    seen = await through(
+        form,
+        {"content-type": "multipart/form-data; boundary=b"},
+        "/v1/audio/transcriptions",
+        models={"nice": "whisper"},
+    )
+    assert seen.body == form.replace(b"nice", b"whisper")
+    assert seen.header("content-length") == [str(len(seen.body))]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        ("gzip", gzip.compress(BODY)),
+        ("deflate", zlib.compress(BODY)),
+        ("deflate", zlib.compress(BODY, wbits=-15)),
+        ("identity", BODY),
+        ("deflate, gzip", gzip.compress(zlib.compress(BODY))),
+    ],
+)
+async def test_packed_bodies_are_unpacked_and_framed_anew(encoding: str, packed: bytes) -> None:
+    seen = await through(packed, {"content-encoding": encoding})
+    assert seen.body == BODY
+    assert seen.header("content-encoding") == []
+    assert seen.header("content-length") == [str(len(BODY))]
+
+
+async def test_a_large_packed_body() -> None:
+    body = json.dumps({"model": "m", "prompt": [i * 7919 % 50_000 for i in range(300_000)]}).encode()
+    packed = gzip.compress(body)
+    assert len(packed) > 256 * 1024
+    assert (await through(packed, {"content-encoding": "gzip"}, "/v1/completions")).body == body
+
+
+async def test_a_chunked_upload_gets_a_length() -> None:
+    async with FaultyEngine(answers()) as engine, serving(engine.url) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" % PATH.encode())
+        for i in range(0, len(BODY), 20):
+            piece = BODY[i : i + 20]
+            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            await writer.drain()
+            await asyncio.sleep(0.001)
+        writer.write(b"0\r\n\r\n")
+        assert b" 200 " in await reader.readline()
+        writer.close()
+        seen = engine.seen[0]
+        assert (seen.body, seen.header("transfer-encoding")) == (BODY, [])
+        assert seen.header("content-length") == [str(len(BODY))]
+
+
+async def test_headers_to_the_worker() -> None:
+    seen = await through(
+        headers=[
+            ("authorization", "Bearer k"),
+            ("x-twice", "1"),
+            ("x-twice", "2"),
+            ("connection", "x-private, keep-alive"),
+            ("x-private", "no"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("proxy-authorization", "no"),
+            ("accept-encoding", "gzip"),
+            ("x-request-id", "mine-1"),
+            ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+            ("x-data-parallel-rank", "3"),
+            ("x-smg-anything", "no"),
+        ]
+    )
+    assert seen.header("authorization") == ["Bearer k"]
+    assert seen.header("x-twice") == ["1", "2"]
+    assert seen.header("x-request-id") == ["mine-1"]
+    assert seen.header("accept-encoding") == ["identity"]
+    assert seen.header("traceparent") == ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]
+    for gone in (
+        "connection",
+        "x-private",
+        "keep-alive",
+        "te",
+        "proxy-authorization",
+        "x-data-parallel-rank",
+    ):
+        assert seen.header(gone) == [], gone
+    assert seen.header("x-smg-anything") == []
+    assert len(seen.header("host")) == len(seen.header("content-length")) == 1
+
+
+async def test_connection_cannot_take_away_what_the_message_means() -> None:
+    seen = await through(headers={"connection": "authorization, content-type", "authorization": "Bearer k"})
+    assert seen.header("authorization") == ["Bearer k"]
+
+
+async def test_a_clients_key_stays_here_where_the_gateway_checks_it() -> None:
+    seen = await through(
+        headers={"authorization": "Bearer k"}, options=ServeOptions(forward_authorization=False)
+    )
+    assert seen.header("authorization") == []
+
+
+@pytest.mark.parametrize("given", ["", "a" * 200, "späß"])
+async def test_an_unfit_request_id_is_replaced(given: str) -> None:
+    async with FaultyEngine(answers()) as engine, serving(engine.url) as door, http() as client:
+        answer = await client.post(door.url + PATH, content=BODY, headers=[(b"x-request-id", given.encode())])
+        (sent,) = engine.seen[0].header("x-request-id")
+        assert answer.headers["x-request-id"] == sent
+        assert len(sent) == 32
+        assert sent != given
+
+
+async def test_headers_to_the_client() -> None:
+    lines = [
+        "set-cookie: a=1",
+        "Set-Cookie: b=2",
+        "X-Own: 1",
+        "connection: keep-alive, x-private",
+        "x-private: no",
+        "keep-alive: timeout=5",
+        "server: uvicorn",
+        "date: Mon, 01 Jan 2024 00:00:00 GMT",
+        "x-request-id: the engine's",
+    ]
+    async with (
+        FaultyEngine(answers(b"{}", 200, *lines)) as engine,
+        serving(engine.url) as door,
+        http() as client,
+    ):
+        answer = await client.post(door.url + PATH, content=BODY, headers={"x-request-id": "mine"})
+        assert answer.headers.get_list("set-cookie") == ["a=1", "b=2"]
+        assert answer.headers["x-own"] == "1"
+        assert answer.headers.get_list("x-request-id") == ["mine"]
+        assert answer.headers["x-gateway-worker"] == "w0"
+        assert answer.headers["x-gateway-prompt-tokens"] == "100"
+        assert answer.headers["x-gateway-matched-tokens"] == "48"
+        assert answer.headers.get_list("content-length") == ["2"]
+        assert len(answer.headers.get_list("date")) == 1
+        assert "2024" not in answer.headers["date"]
+        for gone in ("connection", "x-private", "keep-alive"):
+            assert gone not in answer.headers
+
+
+async def test_a_packed_answer_passes_as_it_is() -> None:
+    packed = gzip.compress(b'{"choices":[]}')
+    script = answers(packed, 200, "content-encoding: gzip")
+    async with FaultyEngine(script) as engine, serving(engine.url) as door, http() as client:
+        async with client.stream("POST", door.url + PATH, content=BODY) as answer:
+            assert b"".join([part async for part in answer.aiter_raw()]) == packed
+        assert answer.headers["content-encoding"] == "gzip"
+        assert answer.headers["content-length"] == str(len(packed))
+
+
+async def test_an_answer_that_lies_about_its_encoding_passes_as_it_is() -> None:
+    script = answers(b'{"choices":[]}', 200, "content-encoding: gzip")
+    async with (
+        FaultyEngine(script) as engine,
+        serving(engine.url) as door,
+        http() as client,
+        client.stream("POST", door.url + PATH, content=BODY) as answer,
+    ):
+        assert b"".join([part async for part in answer.aiter_raw()]) == b'{"choices":[]}'
+
+
+async def test_a_chunked_json_answer_gets_its_length() -> None:
+    body = b'{"choices": [ ]}'
+    script = raw(
+        head(200, "content-type: application/json", "transfer-encoding: chunked"),
+        b"6\r\n" + body[:6] + b"\r\n",
+        b"%x\r\n" % len(body[6:]) + body[6:] + b"\r\n0\r\n\r\n",
+        then="keep",
+    )
+    async with FaultyEngine(script) as engine, serving(engine.url) as door, http() as client:
+        answer = await client.post(door.url + PATH, content=BODY)
+        assert (answer.content, answer.headers["content-length"]) == (body, str(len(body)))
+
+
+async def test_paths_and_queries_go_on_encoded_as_they_came() -> None:
+    seen = await through(path="/v1/embeddings?a=%20b&c=%C3%A9")
+    assert seen.target == "/v1/embeddings?a=%20b&c=%C3%A9"
+
+
+# -- the door ---------------------------------------------------------------------------------------------
+
+STEERING = (
+    b'{"model":"m","messages":[],"kv_transfer_params":{"do_remote_prefill":true},"bootstrap_room":7,'
+    b'"vllm_xargs":{"kv_cache_report_mode":"full","keep": 1.0},"kv_\\u0074ransfer_params":2,"mine":[1, 2]}'
+)
+
+
+@pytest.mark.parametrize("path", [PATH, "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"])
+async def test_what_steers_an_engine_is_taken_out_in_every_api(path: str) -> None:
+    async with FaultyEngine(answers()) as engine, serving(engine.url) as door, http() as client:
+        await client.post(door.url + path, content=STEERING, headers={"epp-profile": "x"})
+        assert engine.seen[0].body == b'{"model":"m","messages":[],"vllm_xargs":{"keep":1.0},"mine":[1, 2]}'
+        assert engine.seen[0].header("epp-profile") == []
+        assert (await door.records.next()).stripped == (
+            "kv_transfer_params",
+            "bootstrap_room",
+            "vllm_xargs.kv_cache_report_mode",
+            "epp-profile",
+        )
+
+
+async def test_json_under_another_name_does_not_slip_by() -> None:
+    seen = await through(STEERING, {"content-type": "text/plain"}, "/v1/embeddings")
+    assert b"transfer" not in seen.body
+
+
+async def test_packed_json_does_not_slip_by() -> None:
+    assert b"transfer" not in (await through(gzip.compress(STEERING), {"content-encoding": "gzip"})).body
+
+
+async def test_a_strict_door_refuses_and_names_the_field() -> None:
+    options = ServeOptions(door=Door(refuse=True))
+    async with (
+        FaultyEngine(answers()) as engine,
+        serving(engine.url, options=options) as door,
+        http() as client,
+    ):
+        answer = await client.post(door.url + PATH, content=STEERING)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "kv_transfer_params")
+        answer = await client.post(door.url + PATH, content=BODY, headers={"x-data-parallel-rank": "1"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "x-data-parallel-rank")
+        assert engine.seen == []
+
+
+async def test_an_open_door_lets_all_through() -> None:
+    seen = await through(STEERING, {"x-smg-a": "1"}, options=ServeOptions(door=Door.open()))
+    assert (seen.body, seen.header("x-smg-a")) == (STEERING, ["1"])
+
+
+async def test_transfer_fields_leave_answers() -> None:
+    told = b'{"choices": [],"kv_transfer_params":{"remote_host":"10.0.0.7"},"usage":null}'
+    silent = b'{"choices": [],"kv_transfer_params":null,"ec_transfer_params":null}'
+    event = b'data: {"choices":[],"kv_transfer_params":{"remote_host":"10.0.0.7"}}\n\n'
+    scripts = answers(told), answers(silent), streams([event, b"data: [DONE]\n\n"])
+    async with FaultyEngine(*scripts) as engine, serving(engine.url) as door, http() as client:
+        answer = await client.post(door.url + PATH, content=BODY)
+        assert answer.content == b'{"choices":[],"usage":null}'
+        assert answer.headers["content-length"] == "27"
+        assert (await client.post(door.url + PATH, content=BODY)).content == silent
+        answer = await client.post(door.url + PATH, content=BODY.replace(b"{", b'{"stream":true,', 1))
+        assert answer.content == b'data: {"choices":[]}\n\ndata: [DONE]\n\n'
