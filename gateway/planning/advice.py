@@ -150,7 +150,7 @@ def _within_target(deployment: Deployment, *, limit: int) -> int:
             deployment.kv,
             batch=middle,
             context=deployment.workload.mean_tokens,
-            weights=deployment.weights_bytes,
+            weights=deployment.sizes,
             tensor_parallel=deployment.tensor_parallel,
         )
         if step / BANDWIDTH_EFFICIENCY <= target:

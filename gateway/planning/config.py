@@ -18,6 +18,7 @@ _REFUSED = ("mamba_d_state", "ssm_state_size", "hybrid_override_pattern", "mamba
 _PATTERNS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gpt_oss": 2, "cohere2": 4}
 """Every n-th layer is a full one; the others slide. Those classes' defaults."""
 _LINEAR = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
+MOST_LAYERS = 10_000
 _INDEX_QUANT_BLOCK = 128
 """Index keys are fp8 with one float32 scale per so many elements."""
 
@@ -79,6 +80,12 @@ def shape_from_config(
     for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"):
         if config.number(key) == 0:
             raise InvalidRequest(f"{name}: config's {key} is 0", param=f"config.{key}")
+    if config.number("num_hidden_layers") > MOST_LAYERS:
+        raise InvalidRequest(f"{name}: more than {MOST_LAYERS} layers", param="config.num_hidden_layers")
+    experts = config.first("num_local_experts", "num_experts", "n_routed_experts")
+    chosen = config.first("num_experts_per_tok", "experts_per_token", "top_k_experts")
+    if chosen > experts > 0:
+        raise InvalidRequest(f"{name}: {chosen} experts a token of {experts}", param="config")
     attention, recurrent = _layers(config, notes)
     latent = config.first("kv_lora_rank") > 0
     if latent:
@@ -102,8 +109,8 @@ def shape_from_config(
         recurrent=recurrent,
         parameters=parameters,
         checkpoint=_checkpoint(fields),
-        experts_total=config.first("num_local_experts", "num_experts", "n_routed_experts"),
-        experts_per_token=config.first("num_experts_per_tok", "experts_per_token", "top_k_experts"),
+        experts_total=experts,
+        experts_per_token=chosen,
         weights_bytes=weights_bytes,
         notes=tuple(notes),
     )

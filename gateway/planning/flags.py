@@ -109,7 +109,9 @@ def unsupported(deployment: Deployment) -> list[str]:
     if deployment.kv.bits < 16 and deployment.kv.name not in _SGLANG_KV:
         warnings.append(f"SGLang has no {deployment.kv.name} K/V: its flags leave the cache in 16 bits")
     if deployment.kv.scale_bytes and any(each.kv.latent for each in deployment.shape.attention):
-        warnings.append(f"engines have no {deployment.kv.name} for MLA's latent K/V; fp8 is what they offer")
+        warnings.append(
+            f"vLLM and SGLang have no {deployment.kv.name} for MLA's latent K/V; fp8 is what they offer"
+        )
     quantised = deployment.weights.bits < 16 and deployment.weights.name != deployment.shape.checkpoint
     if quantised and deployment.weights.name != "fp8":
         warnings.append(

@@ -12,9 +12,10 @@ from gateway.planning.pool import BlockPool, block_pool
 from gateway.planning.precision import (
     KvPrecision,
     WeightPrecision,
+    WeightSizes,
     kv_precision,
-    weight_bytes,
     weight_precision,
+    weight_sizes,
 )
 from gateway.planning.request import DoesNotFit, PlanRequest
 from gateway.planning.result import Plan
@@ -35,7 +36,7 @@ class Deployment:
     gpus: int
     tensor_parallel: int
     weights: WeightPrecision
-    weights_bytes: int
+    sizes: WeightSizes
     kv: KvPrecision
     utilization: float
     reserve: int | None
@@ -55,7 +56,7 @@ class Deployment:
         return memory_budget(
             self.shape,
             self.gpu,
-            weights=self.weights_bytes if weights is None else weights,
+            weights=self.sizes.total if weights is None else weights,
             utilization=self.utilization,
             tensor_parallel=tensor_parallel or self.tensor_parallel,
             tokens=self.batched_tokens,
@@ -115,7 +116,7 @@ def deploy(request: PlanRequest, catalog: Catalog, *, read_files: bool = False) 
         gpus=request.gpus or tensor_parallel,
         tensor_parallel=tensor_parallel,
         weights=weights,
-        weights_bytes=exact if exact is not None else weight_bytes(shape, weights),
+        sizes=weight_sizes(shape, weights, exact),
         kv=kv_precision(request.kv),
         utilization=request.gpu_memory_utilization,
         reserve=None if request.reserve_gib is None else int(request.reserve_gib * GIB),
@@ -196,8 +197,8 @@ def _too_small(deployment: Deployment) -> DoesNotFit:
         message += f" Not even {MOST_GPUS} of them would do"
     best = needed
     for name in ("fp8", "int4"):
-        smaller = weight_bytes(deployment.shape, weight_precision(name))
-        if smaller < deployment.weights_bytes:
+        smaller = weight_sizes(deployment.shape, weight_precision(name)).total
+        if smaller < deployment.sizes.total:
             fewer = gpus_needed(deployment, weights=smaller)
             if fewer is not None and (best is None or fewer < best):
                 message += f", or {fewer} with {name} weights"
@@ -230,7 +231,7 @@ def _holds(deployment: Deployment, tensor_parallel: int, weights: int | None = N
 
 def _smallest_group(deployment: Deployment) -> Deployment:
     """Of the GPUs there are, as few a replica as will do, so that there are as many replicas as can be."""
-    for count in range(1, deployment.gpus + 1):
+    for count in range(1, min(deployment.gpus, MOST_GPUS) + 1):
         if deployment.gpus % count == 0 and _holds(deployment, count):
             return replace(deployment, tensor_parallel=count)
     return deployment

@@ -118,8 +118,25 @@ def mqa_token_bytes(shape: ModelShape, precision: KvPrecision) -> int:
     return mha_token_bytes(shape, precision) // shape.heads
 
 
-def weight_bytes(shape: ModelShape, precision: WeightPrecision) -> int:
-    """Bytes of all weights. Tables, norms and biases stay in 16 bits: engines do not quantise those."""
+@dataclass(frozen=True, slots=True)
+class WeightSizes:
+    """Bytes of a model's weights, by how a decode step reads them."""
+
+    total: int
+    table: int
+    """The input table where the output projection is another: a step reads a few rows."""
+    experts: int
+    """Routed experts: a step reads those that were chosen."""
+
+
+def weight_sizes(shape: ModelShape, precision: WeightPrecision, exact: int | None = None) -> WeightSizes:
+    """Tables, norms and biases stay in 16 bits: engines do not quantise those. `exact` is the files' own
+    total, where it is known; the parts then keep their proportions."""
     weights = shape.parameters
     packed = weights.experts + (0 if precision.experts_only else weights.dense)
-    return int(packed * precision.bits / 8) + 2 * (weights.total - packed)
+    total = int(packed * precision.bits / 8) + 2 * (weights.total - packed)
+    table = 2 * weights.embedding if weights.head else 0
+    experts = int(weights.experts * precision.bits / 8)
+    if exact is None:
+        return WeightSizes(total, table, experts)
+    return WeightSizes(exact, table * exact // total, experts * exact // total)

@@ -127,16 +127,16 @@ def _model(deployment: Deployment) -> ModelFacts:
         parameters=shape.parameters.total,
         active_parameters=shape.parameters.active,
         weights=_weights(deployment),
-        weights_bytes=deployment.weights_bytes,
+        weights_bytes=deployment.sizes.total,
         max_positions=shape.max_positions,
     )
 
 
 def _weights(deployment: Deployment) -> str:
     """Files say themselves how many bits a weight takes, quantised in whatever way."""
-    if deployment.weights_bytes != deployment.shape.weights_bytes:
+    if deployment.sizes.total != deployment.shape.weights_bytes:
         return deployment.weights.name
-    return f"{8 * deployment.weights_bytes / deployment.shape.parameters.total:.2f} bits a weight (files)"
+    return f"{8 * deployment.sizes.total / deployment.shape.parameters.total:.2f} bits a weight (files)"
 
 
 def _gpu(deployment: Deployment) -> GpuFacts:
@@ -224,7 +224,7 @@ def _prefix(deployment: Deployment, pool: BlockPool, sequences: Sequences) -> Pr
 
 def _latency(deployment: Deployment, sequences: Sequences) -> Latency:
     shape, workload, speed = deployment.shape, deployment.workload, deployment.speed
-    weights = deployment.weights_bytes
+    weights = deployment.sizes
     cached = cached_tokens(workload.prefix, workload.input_mean, deployment.block_size)
 
     def prefill(tokens: int, cached: int) -> float:
@@ -232,7 +232,7 @@ def _latency(deployment: Deployment, sequences: Sequences) -> Latency:
 
     def estimate(tokens: int, cached: int) -> float:
         arithmetic = prefill_flops(shape, tokens, cached) / speed.flops / COMPUTE_EFFICIENCY
-        return max(arithmetic, weights / speed.bandwidth / BANDWIDTH_EFFICIENCY)
+        return max(arithmetic, weights.total / speed.bandwidth / BANDWIDTH_EFFICIENCY)
 
     def step(batch: int) -> float:
         return decode_seconds(

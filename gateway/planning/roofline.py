@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.planning.catalog import Gpu
-from gateway.planning.precision import KvPrecision, WeightPrecision, sequence_bytes
+from gateway.planning.precision import KvPrecision, WeightPrecision, WeightSizes, sequence_bytes
 from gateway.planning.shape import ModelShape
 
 COMPUTE_EFFICIENCY = 0.45
@@ -56,9 +56,11 @@ def _pairs(tokens: int, cached: int, window: int | None) -> float:
     return below(tokens) - below(cached)
 
 
-def prefill_seconds(shape: ModelShape, speed: Speed, *, tokens: int, cached: int, weights: int) -> float:
-    """At least the arithmetic, at least one reading of the `weights` bytes."""
-    return max(prefill_flops(shape, tokens, cached) / speed.flops, weights / speed.bandwidth)
+def prefill_seconds(
+    shape: ModelShape, speed: Speed, *, tokens: int, cached: int, weights: WeightSizes
+) -> float:
+    """At least the arithmetic, at least one reading of the weights."""
+    return max(prefill_flops(shape, tokens, cached) / speed.flops, weights.total / speed.bandwidth)
 
 
 def decode_seconds(
@@ -68,12 +70,12 @@ def decode_seconds(
     *,
     batch: int,
     context: int,
-    weights: int,
+    weights: WeightSizes,
     tensor_parallel: int,
 ) -> float:
     """One step of `batch` sequences of `context` tokens. K/V that a group holds in copies is read so."""
     cache = tensor_parallel * sequence_bytes(shape, kv, context, tensor_parallel)
-    read = weights * _touched(shape, batch) + batch * cache
+    read = weights.total - weights.table - weights.experts * _untouched(shape, batch) + batch * cache
     parameters = shape.parameters
     linear = 2.0 * batch * (parameters.dense + parameters.active_experts + parameters.output)
     pairs = sum(each.count * min(context, each.kv.window or context) for each in shape.attention)
@@ -81,13 +83,8 @@ def decode_seconds(
     return max(read / speed.bandwidth, (linear + scores) / speed.flops)
 
 
-def _touched(shape: ModelShape, batch: int) -> float:
-    """Share of the weight bytes that a step reads: not the input table, and of the experts those that some
-    token of the batch chose, drawn evenly."""
-    parameters = shape.parameters
-    table = parameters.embedding if parameters.head else 0
-    experts = float(parameters.experts)
-    if shape.experts_total:
-        missed = (1 - shape.experts_per_token / shape.experts_total) ** batch
-        experts *= 1 - missed
-    return (parameters.total - table - parameters.experts + experts) / parameters.total
+def _untouched(shape: ModelShape, batch: int) -> float:
+    """Share of the experts that no token of the batch chose, if they choose evenly."""
+    if not shape.experts_total:
+        return 0.0
+    return (1 - shape.experts_per_token / shape.experts_total) ** batch

