@@ -48,11 +48,6 @@ class ModelConfig:
         if self.head_dim % 2:
             raise ModelFilesInvalid(f"rotary embedding needs an even head size, not {self.head_dim}")
 
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """At float32: K and V, in every layer, of every K/V head."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * 4
-
 
 _POSITIVE = (
     "vocab_size",

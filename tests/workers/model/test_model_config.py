@@ -129,9 +129,3 @@ def test_nonsense_is_refused_with_its_field(changes: dict[str, Any], message: st
 def test_what_is_no_config_is_refused(data: bytes) -> None:
     with pytest.raises(ModelFilesInvalid, match=r"config\.json"):
         parse_hf_config(data)
-
-
-def test_k_v_bytes_of_a_token() -> None:
-    # SmolLM2-135M: 2 × 30 layers × 3 K/V heads × 64 × 4 bytes
-    config = ModelConfig("llama", 49152, 576, 1536, 30, 9, 3, 64, 8192)
-    assert config.kv_bytes_per_token == 46080
