@@ -167,6 +167,11 @@ class LoadBoard:
         self._peers[replica] = dict(vector)
         self._sum_again(before.keys() | vector.keys())
 
+    def update_peer_loads(self, replica: str, vector: Mapping[WorkerId, LoadVector]) -> None:
+        """A peer's word about some workers; of the others stands what it said before."""
+        self._peers[replica] = {**self._peers.get(replica, {}), **vector}
+        self._sum_again(vector.keys())
+
     def drop_peer(self, replica: str) -> None:
         """The replica fell silent: what it held is gone with it."""
         self._sum_again(self._peers.pop(replica, {}).keys())
