@@ -139,4 +139,9 @@ class ConfigError(GatewayError):
 
 
 class StoreError(GatewayError):
-    pass
+    """`kind` is one of ``unavailable``, ``timeout``, ``auth``, ``forbidden``, ``readonly``, ``out_of_memory``,
+    ``refused``."""
+
+    def __init__(self, message: str, *, kind: str = "unavailable") -> None:
+        super().__init__(message)
+        self.kind = kind

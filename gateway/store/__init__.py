@@ -1,0 +1,1 @@
+"""Redis as replicas use it: one connection object, key names, scripts."""

@@ -1,0 +1,112 @@
+"""From a URL to a client of redis-py, and from its errors to ours."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, TypeAlias
+
+from redis import exceptions
+from redis.asyncio import Redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import ConstantBackoff, NoBackoff
+
+from gateway.errors import StoreError
+from gateway.store.url import StoreKind, StoreUrl
+
+Client: TypeAlias = "Redis | RedisCluster"
+
+_MAX_CONNECTIONS = 4096
+"""A blocking read holds one for each worker that is mirrored."""
+
+
+def make_clients(url: StoreUrl, timeout: float) -> list[Client]:
+    """The one that commands go to, then others to be closed with it (those that ask Sentinels).
+
+    Connects to nothing yet. `timeout`, in seconds, is a connect's; who calls bounds a command.
+    """
+    common: dict[str, Any] = {
+        "username": url.username,
+        "password": url.password,
+        "socket_timeout": None,  # a deadline a command, and blocking reads have another
+        "socket_connect_timeout": timeout,
+        "socket_keepalive": True,
+        "protocol": 2,
+        "max_connections": _MAX_CONNECTIONS,
+        # who calls decides whether to try again: it knows what it may repeat
+        "retry": Retry(NoBackoff(), 0),
+        **_tls(url),
+    }
+    if url.kind is StoreKind.CLUSTER:
+        # finding the slot's new owner takes a second try
+        common["retry"] = Retry(ConstantBackoff(0.05), 3)
+        nodes = [ClusterNode(host, port) for host, port in url.nodes]
+        # one master lost must not take the others' slots along
+        return [RedisCluster(startup_nodes=nodes, require_full_coverage=False, **common)]
+    if url.kind is StoreKind.SENTINEL:
+        sentinel = Sentinel(  # type: ignore[no-untyped-call]
+            list(url.nodes),
+            sentinel_kwargs={
+                "username": url.sentinel_username,
+                "password": url.sentinel_password,
+                "socket_timeout": timeout,
+                "socket_connect_timeout": timeout,
+                "retry": Retry(NoBackoff(), 0),
+                **_tls(url),
+            },
+            db=url.database,
+            **common,
+        )
+        master: Redis = sentinel.master_for(url.service)
+        return [master, *sentinel.sentinels]
+    host, port = url.nodes[0]
+    return [Redis(host=host, port=port, db=url.database, **common)]
+
+
+def _tls(url: StoreUrl) -> dict[str, Any]:
+    if url.tls is None:
+        return {}
+    return {
+        "ssl": True,
+        "ssl_ca_certs": url.tls.ca,
+        "ssl_certfile": url.tls.cert,
+        "ssl_keyfile": url.tls.key,
+        "ssl_cert_reqs": "required" if url.tls.verify else "none",
+        "ssl_check_hostname": url.tls.verify,
+        "ssl_min_version": ssl.TLSVersion.TLSv1_2,
+    }
+
+
+def as_store_error(error: Exception) -> StoreError:
+    """What redis-py raised, as ours. The message is the server's own: none of them repeats a credential."""
+    return StoreError(f"{error}" or type(error).__name__, kind=_kind(error))
+
+
+def _kind(error: Exception) -> str:
+    text = str(error)
+    match error:
+        case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
+            return "auth"
+        case exceptions.NoPermissionError():
+            return "forbidden"
+        case exceptions.ReadOnlyError():
+            return "readonly"
+        case exceptions.OutOfMemoryError():
+            return "out_of_memory"
+        case exceptions.ResponseError() if text.startswith(("NOAUTH", "WRONGPASS")):
+            return "auth"
+        case exceptions.ResponseError() if "OOM" in text.split(" ", 3)[:3]:
+            return "out_of_memory"
+        case exceptions.ResponseError() if "READONLY" in text:
+            return "readonly"
+        case exceptions.ResponseError() if text.startswith(
+            ("MASTERDOWN", "CLUSTERDOWN", "LOADING", "NOREPLICAS")
+        ):
+            return "unavailable"
+        case exceptions.TimeoutError():
+            return "timeout"
+        case exceptions.ResponseError() | exceptions.DataError():
+            return "refused"
+        case _:
+            return "unavailable"

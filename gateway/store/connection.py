@@ -1,0 +1,142 @@
+"""The connection to Redis: a deadline for every command, a StoreError for every failure, up or down told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+
+from gateway.errors import ConfigError, StoreError
+from gateway.store.client import as_store_error, make_clients
+from gateway.store.keys import Keys
+from gateway.store.scripts import Script
+from gateway.store.url import StoreUrl
+from gateway.types import Clock
+
+log = logging.getLogger(__name__)
+
+Argument: TypeAlias = bytes | str | int | float
+
+DEFAULT_TIMEOUT = 1.0
+DEFAULT_PREFIX = "pgw"
+
+
+class StoreObserver(Protocol):
+    """Hears how it goes. Metrics live behind it."""
+
+    def command(self, name: str, seconds: float) -> None: ...
+
+    def failed(self, kind: str) -> None: ...
+
+
+class NullStoreObserver:
+    def command(self, name: str, seconds: float) -> None:
+        pass
+
+    def failed(self, kind: str) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    up: bool
+    reason: str
+    """Why it is down, in words for a person; empty while it is up."""
+    failures: int
+    """Commands that failed so far."""
+
+
+class Store:
+    """One per process. Nothing on a request's path awaits it."""
+
+    def __init__(
+        self,
+        url: StoreUrl,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        timeout: float = DEFAULT_TIMEOUT,
+        observer: StoreObserver | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """`timeout`, in seconds, is a command's deadline where the caller gives none."""
+        self.url = url
+        self.keys = Keys(prefix)
+        self._timeout = timeout
+        self._observer = observer if observer is not None else NullStoreObserver()
+        self._clock = clock
+        self._client, *self._helpers = make_clients(url, timeout)
+        self._up = False
+        self._reason = "not connected yet"
+        self._failures = 0
+
+    def __repr__(self) -> str:
+        return f"<Store {self.url}: {'up' if self._up else self._reason}>"
+
+    @property
+    def status(self) -> StoreStatus:
+        return StoreStatus(self._up, "" if self._up else self._reason, self._failures)
+
+    async def command(self, *args: Argument, timeout: float | None = None) -> Any:
+        """One command, keys first as Redis has them. Raises StoreError; it may have been carried out then."""
+        limit = self._timeout if timeout is None else timeout
+        began = self._clock()
+        try:
+            async with asyncio.timeout(limit):
+                answer = await self._client.execute_command(*args)
+        except NoScriptError:
+            raise
+        except TimeoutError as error:
+            raise self._failed(StoreError(f"no answer in {limit:g} s", kind="timeout")) from error
+        except (RedisError, RedisClusterException, OSError) as error:
+            raise self._failed(as_store_error(error)) from error
+        self._observer.command(str(args[0]), self._clock() - began)
+        self._came_up()
+        return answer
+
+    async def script(
+        self, script: Script, keys: Sequence[str], args: Sequence[Argument] = (), timeout: float | None = None
+    ) -> Any:
+        """Runs it by its digest; its text is sent where the server does not have it (yet, or any more)."""
+        try:
+            return await self.command("EVALSHA", script.sha, len(keys), *keys, *args, timeout=timeout)
+        except NoScriptError:
+            return await self.command("EVAL", script.source, len(keys), *keys, *args, timeout=timeout)
+
+    async def check(self) -> None:
+        """Raises StoreError where it can't be reached, ConfigError where its settings would lose data."""
+        answer = await self.command("INFO", "memory")
+        # a cluster answers for each of several nodes; one that evicts is one too many
+        infos = answer.values() if isinstance(answer, dict) and "maxmemory_policy" not in answer else [answer]
+        for info in infos:
+            policy = info.get("maxmemory_policy", "noeviction") if isinstance(info, dict) else "noeviction"
+            if policy != "noeviction" and int(info.get("maxmemory", 0)):
+                raise ConfigError(
+                    f"Redis at {self.url} evicts what it was given (maxmemory-policy {policy}): "
+                    "set maxmemory-policy to noeviction"
+                )
+
+    async def close(self) -> None:
+        for client in (self._client, *self._helpers):
+            await client.aclose()
+
+    def _failed(self, error: StoreError) -> StoreError:
+        self._failures += 1
+        self._observer.failed(error.kind)
+        if error.kind != "refused":
+            if self._up or error.message != self._reason:
+                log.warning(
+                    "Redis is degraded: requests go on with what is known here, replicas drift apart",
+                    extra={"redis": str(self.url), "kind": error.kind, "reason": error.message},
+                )
+            self._up, self._reason = False, error.message
+        return error
+
+    def _came_up(self) -> None:
+        if not self._up:
+            self._up = True
+            log.info("Redis answers", extra={"redis": str(self.url)})

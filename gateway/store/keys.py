@@ -1,0 +1,67 @@
+"""The names of all keys, in one place (docs/redis.md says what is in them).
+
+What one script touches shares a hash tag, so that a cluster keeps it on one master: all of one worker.
+"""
+
+from __future__ import annotations
+
+from gateway.types import WorkerId
+
+
+class Keys:
+    """`prefix` keeps apart fleets that share one Redis. Braces would be taken for a hash tag."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix.replace("{", "(").replace("}", ")")
+
+    # one worker's cache: written by its one writer
+
+    def meta(self, worker: WorkerId) -> str:
+        """Hash: epoch, number of the last batch, fencing token, position in the engine's events."""
+        return self._of(worker, "meta")
+
+    def held(self, worker: WorkerId) -> str:
+        """Hash: block key (8 bytes) → key before it (8 bytes) and number of copies."""
+        return self._of(worker, "held")
+
+    def names(self, worker: WorkerId) -> str:
+        """Hash: the engine's own name of a block → copies and our keys."""
+        return self._of(worker, "names")
+
+    def aside(self, worker: WorkerId) -> str:
+        """Hash: what waits for its parent, and what lies in slower tiers."""
+        return self._of(worker, "aside")
+
+    def changes(self, worker: WorkerId) -> str:
+        """Stream, bounded: the batches applied last."""
+        return self._of(worker, "changes")
+
+    def lease(self, worker: WorkerId) -> str:
+        """String that expires: who writes this worker now."""
+        return self._of(worker, "lease")
+
+    def registration(self, worker: WorkerId) -> str:
+        """String that expires: JSON of what an agent registered."""
+        return self._of(worker, "registration")
+
+    # the fleet
+
+    def workers(self) -> str:
+        """Sorted set: worker ids registered by agents, scored with the Unix time at which they run out."""
+        return f"{self.prefix}:workers"
+
+    def replicas(self) -> str:
+        """Sorted set: ids of replicas, scored with the Unix time at which they run out."""
+        return f"{self.prefix}:{{replicas}}"
+
+    def replica(self, replica: str) -> str:
+        """String that expires: one replica's in-flight vector."""
+        return f"{self.prefix}:{{replicas}}:{replica}"
+
+    def placements(self) -> str:
+        """Stream, bounded and short-lived: what routing decisions promise."""
+        return f"{self.prefix}:placements"
+
+    def _of(self, worker: WorkerId, what: str) -> str:
+        tag = worker.replace("{", "(").replace("}", ")")
+        return f"{self.prefix}:{{{tag}}}:{what}"

@@ -1,0 +1,216 @@
+"""One connection object on every kind of server there is, and what each failure is called."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import ConfigError, StoreError
+from gateway.store.connection import Store
+from gateway.store.scripts import Script
+from gateway.store.url import parse_store_url
+from tests.servers import Cluster, SentinelGroup, Server, cluster, sentinel_group, server_binaries, standalone
+
+ADD = Script("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with standalone(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def masters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SentinelGroup]:
+    with sentinel_group(tmp_path_factory.mktemp("sentinel")) as running:
+        yield running
+
+
+async def works(store: Store) -> None:
+    """A write, a script (sent, then by digest), a scan, a stream: what replication needs of a server."""
+    key = store.keys.held("w")  # type: ignore[arg-type]
+    stream = store.keys.changes("w")  # type: ignore[arg-type]
+    await store.command("DEL", key, stream)
+    assert await store.command("HSET", key, b"\x00\xff", b"\x01") == 1
+    assert await store.command("HSCAN", key, 0, "COUNT", 10) == (0, {b"\x00\xff": b"\x01"})
+    counter = store.keys.meta("w")  # type: ignore[arg-type]
+    await store.command("DEL", counter)
+    assert await store.script(ADD, [counter], [2]) == 2
+    assert await store.script(ADD, [counter], [3]) == 5
+    entry = await store.command("XADD", stream, "*", "p", b"\xfe")
+    answer = await store.command("XREAD", "COUNT", 1, "BLOCK", 10, "STREAMS", stream, "0")
+    assert answer == [[stream.encode(), [(entry, {b"p": b"\xfe"})]]]
+    assert await store.command("XREAD", "COUNT", 1, "BLOCK", 10, "STREAMS", stream, entry) in (None, [])
+    await store.check()
+    assert store.status.up
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("binary", server_binaries())
+async def test_a_single_server(binary: str, tmp_path: Path) -> None:
+    with standalone(tmp_path, binary=binary) as server:
+        store = Store(parse_store_url(server.url))
+        await works(store)
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_sentinel_finds_the_master(group: SentinelGroup) -> None:
+    store = Store(parse_store_url(group.url))
+    await works(store)
+    await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_cluster_of_three_masters(masters: Cluster) -> None:
+    store = Store(parse_store_url(masters.url), timeout=5)
+    await works(store)
+    await store.close()
+
+
+@pytest.mark.anyio
+async def test_databases_are_apart(server: Server) -> None:
+    one, other = (Store(parse_store_url(server.url[:-1] + number)) for number in "01")
+    await one.command("SET", "here", 1)
+    assert await other.command("GET", "here") is None
+    await one.close()
+    await other.close()
+
+
+@pytest.mark.anyio
+async def test_an_acl_user_and_a_wrong_password(server: Server) -> None:
+    with server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "gw", "on", ">s3cret/", "~pgw*", "+@all")
+    at = f"127.0.0.1:{server.port}"
+    right = Store(parse_store_url(f"redis://gw:s3cret%2F@{at}"))
+    assert await right.command("SET", "pgw:x", 1) is True
+    with pytest.raises(StoreError) as error:
+        await right.command("SET", "other", 1)
+    assert error.value.kind == "forbidden"
+    wrong = Store(parse_store_url(f"redis://gw:guess@{at}"))
+    with pytest.raises(StoreError) as error:
+        await wrong.command("GET", "pgw:x")
+    assert error.value.kind == "auth"
+    assert "guess" not in error.value.message
+    assert not wrong.status.up
+    await right.close()
+    await wrong.close()
+
+
+@pytest.mark.anyio
+async def test_a_password_that_is_missing(tmp_path: Path) -> None:
+    with standalone(tmp_path, password="pw") as server:
+        store = Store(parse_store_url(f"redis://127.0.0.1:{server.port}"))
+        with pytest.raises(StoreError) as error:
+            await store.command("GET", "x")
+        assert error.value.kind == "auth"
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_nobody_there(free_port: object) -> None:
+    store = Store(parse_store_url(f"redis://127.0.0.1:{free_port()}"))  # type: ignore[operator]
+    with pytest.raises(StoreError) as error:
+        await store.command("PING")
+    assert error.value.kind == "unavailable"
+    assert store.status.failures == 1
+    await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_server_that_hangs_costs_the_deadline_and_comes_back(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        store = Store(parse_store_url(server.url), timeout=0.2)
+        await store.command("SET", "x", 1)
+        server.pause()
+        with pytest.raises(StoreError) as error:
+            await store.command("GET", "x")
+        assert error.value.kind == "timeout"
+        assert not store.status.up
+        server.resume()
+        assert await store.command("GET", "x", timeout=10) == b"1"
+        assert store.status.up
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        store = Store(parse_store_url(server.url))
+        assert await store.script(ADD, ["x"], [1]) == 1
+        server.kill()
+        with pytest.raises(StoreError):
+            await store.command("GET", "x")
+        server.start()
+        assert await store.script(ADD, ["x"], [1]) == 1, "it has forgotten data and script"
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_out_of_memory_and_read_only_have_names(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        store = Store(parse_store_url(server.url))
+        with server.client() as admin:
+            admin.config_set("maxmemory", "1")
+            with pytest.raises(StoreError) as error:
+                await store.command("SET", "x", 1)
+            assert error.value.kind == "out_of_memory"
+            admin.config_set("maxmemory", "0")
+            admin.execute_command("REPLICAOF", "127.0.0.1", "1")
+            with pytest.raises(StoreError) as error:
+                await store.command("SET", "x", 1)
+            assert error.value.kind == "readonly"
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_server_that_evicts_is_refused(tmp_path: Path) -> None:
+    with standalone(tmp_path, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru") as server:
+        store = Store(parse_store_url(server.url))
+        with pytest.raises(ConfigError, match="noeviction"):
+            await store.check()
+        with server.client() as admin:
+            admin.config_set("maxmemory", "0")
+        await store.check()  # without a limit it never evicts
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_failover_is_followed(group: SentinelGroup) -> None:
+    store = Store(parse_store_url(group.url))
+    await store.command("SET", "before", 1)
+    before = group.master_port()
+    group.master.kill()
+
+    async def written() -> bool:
+        try:
+            return bool(await store.command("SET", "after", 1))
+        except StoreError:
+            return False
+
+    async with asyncio.timeout(60):
+        while not await written():  # noqa: ASYNC110 (a failover tells nobody)
+            await asyncio.sleep(0.1)
+    assert group.master_port() != before
+    await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_moved_slot_is_followed(masters: Cluster) -> None:
+    store = Store(parse_store_url(masters.url), timeout=5)
+    key = store.keys.meta("mover")  # type: ignore[arg-type]
+    assert await store.script(ADD, [key], [1]) == 1
+    source = masters.owner(key)
+    masters.move(key, next(m for m in masters.masters if m is not source))
+    assert masters.owner(key) is not source
+    assert await store.script(ADD, [key], [1]) == 2
+    await store.close()
