@@ -120,6 +120,10 @@ class Store:
                     "set maxmemory-policy to noeviction"
                 )
 
+    def subscriber(self) -> Any:
+        """A publish/subscribe object of redis-py, for the caller to close. It raises redis-py's own errors."""
+        return self._client.pubsub()
+
     async def close(self) -> None:
         for client in (self._client, *self._helpers):
             await client.aclose()

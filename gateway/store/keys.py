@@ -50,16 +50,8 @@ class Keys:
         """Sorted set: worker ids registered by agents, scored with the Unix time at which they run out."""
         return f"{self.prefix}:workers"
 
-    def replicas(self) -> str:
-        """Sorted set: ids of replicas, scored with the Unix time at which they run out."""
-        return f"{self.prefix}:{{replicas}}"
-
-    def replica(self, replica: str) -> str:
-        """String that expires: one replica's in-flight vector."""
-        return f"{self.prefix}:{{replicas}}:{replica}"
-
     def placements(self) -> str:
-        """Stream, bounded and short-lived: what routing decisions promise."""
+        """Channel (publish/subscribe): what replicas have in flight, and what their decisions promise."""
         return f"{self.prefix}:placements"
 
     def _of(self, worker: WorkerId, what: str) -> str:
