@@ -130,9 +130,11 @@ class Scheduler:
             if sequence.status is not Status.RUNNING:
                 continue
             advanced.append(sequence)
-            ended = False
-            for _ in range(steps):
-                ended = sequence.append(draw(sequence))
+            output = sequence.output
+            for _ in range(steps - 1):  # only the last can fill a block or end it
+                output.append(draw(sequence))
+            sequence.num_tokens += steps - 1
+            ended = sequence.append(draw(sequence))
             sequence.num_computed += steps
             self.counters.generation_tokens += steps
             if ended:

@@ -1,0 +1,206 @@
+"""A discrete-event simulation of replicas in front of a fleet: arrivals, steps, events and loads on one
+timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from benchmarks.replay.content import Content
+from benchmarks.replay.engines import Answers, Timeline, Worker, new_ledger, virtual_engine
+from benchmarks.replay.outcome import Outcome
+from benchmarks.replay.replica import Decision, Replica
+from gateway.kv.events import EventBatch
+from gateway.routing.policy import Policy
+from workers.profiles import Profile
+from workers.sequence import SequenceState
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Seconds between what happens and who hears of it."""
+
+    event_s: float = 0.01
+    """From an engine's step to a replica's index."""
+    placement_s: float = 0.005
+    """From one replica's decision to the others' indexes."""
+    load_s: float = 0.1
+    """How often a replica tells the others what it has in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is replayed. `profiles` is one engine each; `speed` divides the trace's own times."""
+
+    profiles: Sequence[Profile]
+    speed: float
+    replicas: int = 1
+    shared: bool = True
+    """Replicas share events, placements and loads; else each knows only what it decided itself."""
+    delays: Delays = Delays()
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    outcomes: list[Outcome]
+    busy_s: float
+    preemptions: int
+
+
+class Arrivals:
+    """Who asks when: a first turn at its time, a next one also not before its answer is there."""
+
+    def __init__(self, content: Content, speed: float, timeline: Timeline, ask: Callable[[int, float], None]):
+        self._requests = content.trace.requests
+        self._speed = speed
+        self._timeline = timeline
+        self._ask = ask
+        self._waiting: dict[int, list[int]] = {}
+        for number, request in enumerate(self._requests):
+            if request.parent is None:
+                self._put(number, request.arrival / speed)
+            else:
+                self._waiting.setdefault(request.parent, []).append(number)
+
+    def answered(self, number: int, now: float) -> None:
+        for child in self._waiting.pop(number, ()):
+            request = self._requests[child]
+            self._put(child, max(request.arrival / self._speed, now + request.think_s / self._speed))
+
+    def _put(self, number: int, when: float) -> None:
+        self._timeline.at(when, lambda now: self._ask(number, now))
+
+
+class Simulation:
+    """`make_policy` is called once for each replica, whose randomness it gets."""
+
+    def __init__(
+        self,
+        content: Content,
+        setup: Setup,
+        make_policy: Callable[[Random], Policy],
+        progress: Progress | None = None,
+    ) -> None:
+        self._content = content
+        self._setup = setup
+        self._progress = progress
+        self._timeline = Timeline()
+        self._answers = Answers(content)
+        self._decisions: dict[int, Decision] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._done = 0
+        random = Random(setup.seed)
+        capacity = [profile.num_blocks for profile in setup.profiles]
+        self._replicas = [
+            Replica(
+                f"replica-{number}",
+                capacity,
+                make_policy(Random(random.random())),
+                Random(random.random()),
+                content.block_size,
+                blind=not setup.shared,
+            )
+            for number in range(setup.replicas)
+        ]
+        self._spread = Random(random.random())
+        self._workers = [
+            Worker(
+                number,
+                virtual_engine(profile, content, self._answers, self._listener(number)),
+                self._timeline,
+                self._on_token,
+            )
+            for number, profile in enumerate(setup.profiles)
+        ]
+        self._arrivals = Arrivals(content, setup.speed, self._timeline, self._ask)
+        self._telling = setup.replicas > 1 and setup.shared
+        if self._telling:
+            self._timeline.at(0.0, self._tell_loads)
+
+    def run(self) -> Run:
+        self._timeline.run()
+        return Run(
+            [self._outcomes[number] for number in sorted(self._outcomes)],
+            sum(worker.busy_s for worker in self._workers),
+            sum(worker.engine.stats().preemptions for worker in self._workers),
+        )
+
+    def _ask(self, number: int, now: float) -> None:
+        request = self._content.trace.requests[number]
+        replica = self._replicas[0]
+        if len(self._replicas) > 1:
+            replica = self._spread.choice(self._replicas)
+        full = self._content.full_keys(number)
+        decision = replica.decide(
+            now,
+            request.input_tokens,
+            self._content.cacheable_keys(number),
+            full,
+            request.output_tokens,
+            request.session,
+        )
+        self._decisions[number] = decision
+        self._outcomes[number] = Outcome(
+            request.input_tokens,
+            request.output_tokens,
+            now,
+            decision.worker,
+            promised_tokens=decision.route.matched_tokens,
+        )
+        if self._telling:
+            self._timeline.at(
+                now + self._setup.delays.placement_s,
+                lambda then: self._tell_placement(replica, decision.worker, number, then),
+            )
+        keys = list[int](full)
+        self._workers[decision.worker].add(self._answers.request(number), keys, now)
+
+    def _on_token(self, worker: int, sequence: SequenceState, now: float) -> None:
+        number = int(sequence.request.request_id)
+        outcome, decision = self._outcomes[number], self._decisions[number]
+        if outcome.first_token is None:
+            outcome.first_token = now
+            outcome.cached_tokens = sequence.num_cached_tokens or 0
+            decision.first_token(outcome.ttft, outcome.prompt_tokens, outcome.cached_tokens)
+        if sequence.finish_reason is not None:
+            outcome.finished = now
+            decision.finished()
+            del self._decisions[number]
+            self._answers.forget(number)
+            self._done += 1
+            if self._progress is not None:
+                self._progress(1)
+            self._arrivals.answered(number, now)
+
+    def _listener(self, worker: int) -> Callable[[EventBatch], None]:
+        ledger = new_ledger(self._content.block_size)
+        delay = self._setup.delays.event_s
+
+        def on_batch(batch: EventBatch) -> None:
+            changes = ledger.apply(batch)
+
+            def deliver(_now: float) -> None:
+                for replica in self._replicas:
+                    replica.hear(worker, changes)
+
+            self._timeline.at(batch.ts + delay, deliver)
+
+        return on_batch
+
+    def _tell_placement(self, author: Replica, worker: int, number: int, now: float) -> None:
+        for replica in self._replicas:
+            if replica is not author:
+                replica.placed_by_peer(worker, self._content.full_keys(number), now)
+
+    def _tell_loads(self, now: float) -> None:
+        for author in self._replicas:
+            vector = author.vector()
+            for replica in self._replicas:
+                if replica is not author:
+                    replica.peer_loads(author.name, vector)
+        if self._done < len(self._content.trace.requests):
+            self._timeline.at(now + self._setup.delays.load_s, self._tell_loads)
