@@ -73,3 +73,9 @@ clean: ## remove what the tools left behind
 
 distclean: clean ## and the virtual environment
 	rm -rf $(VENV) .cache
+
+check-logits: $(VENV)/.run ## the engine's logits against transformers' (installs torch into .cache, once)
+	@test -x .cache/venv-logits/bin/python || $(PYTHON) -m venv .cache/venv-logits
+	.cache/venv-logits/bin/python -m pip install -q --disable-pip-version-check -e '.[engine]' pytest pytest-timeout anyio hypothesis psutil torch==2.13.0 transformers
+	.cache/venv-logits/bin/python -m pytest -m heavy -q -rA tests/heavy/test_logits_against_transformers.py
+.PHONY: check-logits

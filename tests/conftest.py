@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+
+# before anything imports NumPy: on busy cores, BLAS threads that spin for each other cost more than they gain
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import signal
 import socket
 import subprocess
