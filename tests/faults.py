@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ class Turn:
     engine: FaultyEngine | None = None
 
     async def write(self, data: bytes) -> None:
+        if self.writer.is_closing():
+            raise ConnectionResetError
         self.writer.write(data)
         await self.writer.drain()
         if self.engine is not None:
@@ -56,11 +59,12 @@ class Turn:
         self.writer.close()
 
     def reset(self) -> None:
-        """RST in place of FIN."""
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        """RST in place of FIN; nothing where the peer was faster."""
         self.closed = True
-        self.writer.transport.abort()
+        if not self.writer.is_closing():
+            sock = self.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.writer.transport.abort()
 
     async def watch(self) -> None:
         """Until the peer has gone."""
@@ -78,7 +82,13 @@ Script = Callable[[Turn], Awaitable[None]]
 class FaultyEngine:
     """`async with FaultyEngine(script, …) as engine`: request n plays script n, later ones the last."""
 
-    def __init__(self, *scripts: Script, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        *scripts: Script,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.scripts = list(scripts)
         self.seen: list[Seen] = []
         self.arrived = asyncio.Event()
@@ -89,10 +99,11 @@ class FaultyEngine:
         self.bytes_sent = 0
         self._host = host
         self._port = port
+        self._tls = tls
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, self._host, self._port)
+        self._server = await asyncio.start_server(self._serve, self._host, self._port, ssl=self._tls)
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -106,7 +117,7 @@ class FaultyEngine:
     @property
     def url(self) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}"
+        return f"{'https' if self._tls else 'http'}://{host}:{self._port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -25,7 +25,7 @@ class ClientLeft(Exception):
     """The client went away before its request was whole."""
 
 
-async def read_body(receive: Any, limit: int, timeout: float) -> bytes:
+async def read_body(receive: Callable[[], Awaitable[Any]], limit: int, timeout: float) -> bytes:
     """The whole body. `timeout` in seconds, for a body that comes in pieces.
 
     Raises BodyTooLarge, RequestTimeout or ClientLeft.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 from gateway.api.body import (
     Fields,
@@ -19,7 +20,7 @@ from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
 from gateway.errors import InvalidRequest
 from gateway.prompt.base import Endpoint, PromptRequest
-from gateway.upstream.headers import Headers, value_of
+from gateway.upstream.headers import Headers
 
 ReadPrompt: TypeAlias = Callable[[Endpoint, Any], PromptRequest]
 
@@ -30,6 +31,8 @@ class Call:
     method: bytes
     target: bytes
     client_headers: Headers
+    lookup: Mapping[bytes, bytes]
+    """The first header of each name."""
     body: bytes
     """Decoded."""
     fields: Fields | None
@@ -81,10 +84,11 @@ async def understand(
     """Raises ClientError for what no worker should see: broken JSON, unknown encodings, fields that the door
     refuses."""
     headers: Headers = scope["headers"]
-    encoding = value_of(headers, b"content-encoding")
+    lookup = dict(reversed(headers))
+    encoding = lookup.get(b"content-encoding")
     if encoding is not None and body:
         body = await decode_body(body, encoding, max_body)
-    fields = _fields(endpoint, headers, body)
+    fields = _fields(endpoint, lookup, body)
     prompt = _prompt(endpoint, fields, body, read_prompt)
     dropped = door.fields_in(fields) if fields is not None else []
     options = fields.get("stream_options") if fields is not None else None
@@ -96,13 +100,14 @@ async def understand(
         and (options is None or isinstance(options, dict))
     )
     query = scope.get("query_string", b"")
-    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    path: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     path = path.removeprefix(scope.get("root_path", "").encode())
     return Call(
         endpoint=endpoint,
         method=scope["method"].encode(),
         target=path + b"?" + query if query else path,
         client_headers=headers,
+        lookup=lookup,
         body=body,
         fields=fields,
         prompt=prompt,
@@ -112,8 +117,8 @@ async def understand(
     )
 
 
-def _fields(endpoint: ProxiedEndpoint, headers: Headers, body: bytes) -> Fields | None:
-    kind = value_of(headers, b"content-type") or b""
+def _fields(endpoint: ProxiedEndpoint, headers: Mapping[bytes, bytes], body: bytes) -> Fields | None:
+    kind = headers.get(b"content-type", b"")
     if endpoint.prompt is not None or (body and b"json" in kind.lower()):
         return parse_object(body)
     if body.lstrip()[:1] != b"{":

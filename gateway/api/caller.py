@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from gateway.api.body import Fields
 from gateway.routing.caller import Caller
-from gateway.upstream.headers import Headers, value_of
 
-Identify: TypeAlias = Callable[[Headers, Fields | None], Caller]
+Identify: TypeAlias = Callable[[Mapping[bytes, bytes], Fields | None], Caller]
+"""From a request's headers (the first of each name, in lower case) and fields. May raise a ClientError."""
 
 _TIERS = {"priority": -1, "flex": 1}
 _MOST_URGENT, _LEAST_URGENT = -1, 9
 
 
-def anonymous(headers: Headers, fields: Fields | None) -> Caller:
+def anonymous(headers: Mapping[bytes, bytes], fields: Fields | None) -> Caller:
     """Where nobody has to show a key: session and urgency are the client's own word.
 
     The session is the header ``X-Session-Id``, or the fields ``prompt_cache_key`` or ``user``. Urgency is
     the header ``X-Priority`` (lower goes first, as in vLLM's own field), or OpenAI's ``service_tier``.
     """
-    session = (value_of(headers, b"x-session-id") or b"").decode("latin-1")
+    session = headers.get(b"x-session-id", b"").decode("latin-1")
     fields = fields or {}
     for name in ("prompt_cache_key", "user"):
         if not session and isinstance(value := fields.get(name), str):
@@ -29,8 +29,8 @@ def anonymous(headers: Headers, fields: Fields | None) -> Caller:
     return Caller(session=session, priority=_priority(headers, fields))
 
 
-def _priority(headers: Headers, fields: Fields) -> int:
-    said = value_of(headers, b"x-priority")
+def _priority(headers: Mapping[bytes, bytes], fields: Fields) -> int:
+    said = headers.get(b"x-priority")
     if said is None:
         tier = fields.get("service_tier")
         return _TIERS.get(tier, 0) if isinstance(tier, str) else 0

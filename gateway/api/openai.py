@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from gateway.api.client_watch import Receive
 from gateway.api.endpoints import EndpointTable
 from gateway.api.errors import Answer, error_answer, json_answer
 from gateway.api.headers import request_id
@@ -38,7 +39,7 @@ class PublicApp:
         self._endpoints = endpoints or EndpointTable()
         self._new_id = new_id
 
-    async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await _other(scope, receive, send)
             return
@@ -104,7 +105,7 @@ class PublicApp:
         return error_answer(error)
 
 
-async def _other(scope: Any, receive: Callable[[], Awaitable[Any]], send: Send) -> None:
+async def _other(scope: Any, receive: Receive, send: Send) -> None:
     """What an ASGI server may say beside requests: it starts and stops, or a WebSocket knocks."""
     if scope["type"] == "websocket":
         await receive()

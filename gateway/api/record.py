@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from gateway.routing.route import Outcome, Route
 from gateway.types import Usage, WorkerId
 from gateway.upstream.proxy import Exchange
@@ -13,14 +15,12 @@ CLIENT_CLOSED = 499
 """Status of a request whose client left (nginx's number)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Try:
+class Try(msgspec.Struct, frozen=True):
     worker: WorkerId
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRecord:
+class RequestRecord(msgspec.Struct, frozen=True):
     """Times in seconds, from the request's arrival. Tokens are our own counts but for `usage`."""
 
     request_id: str

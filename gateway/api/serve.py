@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -18,7 +18,7 @@ from typing import Any
 from gateway.api.body import ClientLeft, read_body
 from gateway.api.call import Call, ReadPrompt, understand
 from gateway.api.caller import Identify, anonymous
-from gateway.api.client_watch import ClientWatch
+from gateway.api.client_watch import ClientWatch, Receive
 from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
 from gateway.api.errors import Answer, error_answer, error_event
@@ -55,7 +55,7 @@ class ServeOptions:
 
 
 def new_request_id() -> str:
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 class ProxyService:
@@ -85,9 +85,7 @@ class ProxyService:
         self._rng = rng
         self._new_id = new_id
 
-    async def __call__(
-        self, endpoint: ProxiedEndpoint, scope: Any, receive: Callable[[], Awaitable[Any]], send: Send
-    ) -> None:
+    async def __call__(self, endpoint: ProxiedEndpoint, scope: Any, receive: Receive, send: Send) -> None:
         identifier = request_id(scope["headers"], self._new_id)
         story = Story(identifier.decode(), endpoint.name, self._clock())
         outlet = Outlet(send)
@@ -171,7 +169,7 @@ class ProxyService:
     async def _route(self, call: Call, tried: frozenset[WorkerId], story: Story) -> Route:
         began = self._clock()
         try:
-            caller = self._identify(call.client_headers, call.fields)
+            caller = self._identify(call.lookup, call.fields)
             return await self._router.route(call.prompt, exclude=tried, caller=caller)
         finally:
             story.routing_s += self._clock() - began

@@ -73,7 +73,10 @@ class UpstreamClient:
             else:
                 return
         fresh = await self._connect(origin, timeouts, deadline)
-        await self._run(fresh, request, sink, timeouts, deadline)
+        try:
+            await self._run(fresh, request, sink, timeouts, deadline)
+        except StaleConnection:
+            raise UpstreamConnectError(f"{origin} closed the connection as soon as it was open") from None
 
     async def _run(
         self,
@@ -105,9 +108,8 @@ class UpstreamClient:
             raise UpstreamTimeout(f"{origin} did not accept a connection in time", phase=phase) from error
         except (OSError, ssl.CertificateError) as error:
             raise UpstreamConnectError(f"{origin} refused the connection: {error}") from error
-        if connection.closed:
-            raise UpstreamConnectError(f"{origin} closed the connection as soon as it was open")
-        self._open.add(connection)
+        if not connection.closed:
+            self._open.add(connection)
         return connection
 
     def _origin(self, url: str) -> Origin:

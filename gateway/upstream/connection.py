@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
         """Send `request`, give the answer to `sink`, return when it is whole: True where the connection may
         serve again. `deadline` is on the loop's clock. Raises UpstreamError, StaleConnection or what the sink
         raised; cancellation closes the connection at once."""
-        if self.closed:
+        if self._gone():
             raise StaleConnection
         self._parser.begin(request.method)
         self._sink = sink
@@ -96,11 +96,15 @@ class Connection(asyncio.Protocol):
 
     def _settle(self) -> bool:
         """After a whole answer: fit to serve again, or closed."""
-        if self.closed or not self._parser.reusable or self._transport.get_write_buffer_size() > 0:
+        if self._gone() or not self._parser.reusable or self._transport.get_write_buffer_size() > 0:
             self.close()
             return False
         self.resume()
         return True
+
+    def _gone(self) -> bool:
+        # a transport closes a turn of the loop before it says so, and must not be touched any more
+        return self.closed or self._transport.is_closing()
 
     def close(self) -> None:
         """At once; what is under way fails."""
@@ -117,12 +121,12 @@ class Connection(asyncio.Protocol):
     # -- backpressure -------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        if not self._paused and not self.closed:
+        if not self._paused and not self._gone():
             self._paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        if self._paused and not self.closed:
+        if self._paused and not self._gone():
             self._paused = False
             self._last_read = self._loop.time()
             self._transport.resume_reading()

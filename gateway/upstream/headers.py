@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypeAlias
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -26,24 +25,24 @@ HOP_BY_HOP = frozenset(
 _NEVER_NAMED = frozenset((b"host", b"content-length", b"content-type", b"content-encoding", b"authorization"))
 
 
-def connection_named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """Names that ``Connection`` declares to be for this hop only."""
-    named: set[bytes] = set()
-    for name, value in headers:
-        if name == b"connection":
-            named.update(token.strip().lower() for token in value.split(b","))
-    return frozenset(named) - _NEVER_NAMED
+_USUAL = frozenset((b"keep-alive", b"close"))
 
 
 def end_to_end(headers: Headers, drop: frozenset[bytes]) -> Headers:
-    """`headers` without the hop-by-hop ones, those that ``Connection`` names, and `drop`.
+    """`headers` without `drop` and those that ``Connection`` declares to be for this hop only.
 
     `drop` should contain HOP_BY_HOP: it is joined by the caller once, not here for every message.
     """
-    named = connection_named(headers)
-    if named:
-        return [h for h in headers if h[0] not in drop and h[0] not in named]
-    return [h for h in headers if h[0] not in drop]
+    out: Headers = []
+    named: set[bytes] = set()
+    for header in headers:
+        name = header[0]
+        if name not in drop:
+            out.append(header)
+        elif name == b"connection" and header[1] not in _USUAL:
+            named.update(token.strip().lower() for token in header[1].split(b","))
+    named -= _NEVER_NAMED
+    return [header for header in out if header[0] not in named] if named else out
 
 
 def value_of(headers: Headers, name: bytes) -> bytes | None:

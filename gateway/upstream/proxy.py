@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.types import Clock, Usage
@@ -36,8 +37,7 @@ NOT_FORWARDED = HOP_BY_HOP | frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerPlan:
+class AnswerPlan(msgspec.Struct, frozen=True):
     """What to do with the answer; the same for every try of a request."""
 
     headers: Headers
@@ -49,13 +49,12 @@ class AnswerPlan:
     hide_usage: bool = False
     ends_with_done: bool = True
     """A whole stream of this API ends with ``[DONE]``."""
-    redactor: Redactor = field(default_factory=lambda: Redactor(()))
+    redactor: Redactor = msgspec.field(default_factory=lambda: Redactor(()))
     max_answer: int = 64 * 1024 * 1024
     """Bytes of an answer that has to be kept until it is whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Withheld:
+class Withheld(msgspec.Struct, frozen=True):
     """An answer that the client has not been sent."""
 
     status: int

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+import msgspec
 
 from gateway.upstream.headers import Headers
 from gateway.upstream.origin import Origin
@@ -21,16 +22,14 @@ class Framing(Enum):
     CLOSE = "close"
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(msgspec.Struct, frozen=True):
     status: int
     headers: Headers
     """Names in lower case; order and duplicates kept."""
     framing: Framing
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
+class UpstreamRequest(msgspec.Struct, frozen=True):
     method: bytes
     target: bytes
     """Path and query, percent-encoded, without the origin's own prefix."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import socket
 import ssl
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -332,6 +335,41 @@ async def test_tls_to_something_that_does_not_speak_it() -> None:
             await send(client, engine.url.replace("http:", "https:"), timeouts=Timeouts(connect=1))
         assert client.open_connections == 0
         await client.close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Key and self-signed certificate for localhost, in one file."""
+    tool = shutil.which("openssl")
+    if tool is None:
+        pytest.skip("no openssl here to make a certificate with")
+    path = tmp_path / "both.pem"
+    options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(
+        [tool, *options.split(), *names, "-keyout", tmp_path / "key.pem", "-out", path],
+        check=True,
+        capture_output=True,
+    )
+    path.write_bytes((tmp_path / "key.pem").read_bytes() + path.read_bytes())
+    return path
+
+
+async def test_tls_with_a_certificate_that_is_trusted_and_one_that_is_not(certificate: Path) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    async with FaultyEngine(answers(b"secret"), host="localhost", tls=server) as engine:
+        client = UpstreamClient(tls=trusting)
+        for _ in range(2):
+            assert (await send(client, engine.url)).body == b"secret"
+        assert (engine.connections, client.idle_connections) == (1, 1)
+        await client.close()
+        stranger = UpstreamClient()
+        with pytest.raises(UpstreamConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            await send(stranger, engine.url)
+        assert stranger.open_connections == 0
+        await stranger.close()
 
 
 async def test_a_forgotten_worker_keeps_no_connection() -> None:

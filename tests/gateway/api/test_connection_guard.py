@@ -1,0 +1,265 @@
+"""Connections held to bounds: what goes in is written byte by byte on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+import uvicorn
+
+from gateway.api.protocol import ConnectionLimits, GuardedProtocol
+
+pytestmark = pytest.mark.anyio
+
+
+class Echo:
+    """Answers each request with how it was read; `/big` with an endless stream."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, bytes]] = []
+        self.gone = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        self.seen.append((scope["method"], scope["path"], body))
+        if scope["path"] == "/big":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            try:
+                while (await asyncio.sleep(0)) is None:
+                    await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+            except OSError:
+                self.gone.set()
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+@contextlib.asynccontextmanager
+async def guarded(**limits: Any) -> AsyncIterator[tuple[Echo, int]]:
+    app = Echo()
+    protocol: Any = partial(GuardedProtocol, limits=ConnectionLimits(**limits))
+    config = uvicorn.Config(app, http=protocol, lifespan="off", log_config=None, access_log=False, port=0)
+    server = uvicorn.Server(config)
+    config.load()
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    try:
+        yield app, server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.force_exit = True
+        await server.shutdown()
+
+
+async def exchange(port: int, *pieces: bytes) -> bytes:
+    """All that the server says until it closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        return await asyncio.wait_for(reader.read(), 20)
+    finally:
+        writer.close()
+
+
+def parsed(answer: bytes) -> tuple[int, str]:
+    """(status, error code) of an answer with an OpenAI error body, which must be the only one."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"connection: close" in head
+    error = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return int(head.split()[1]), error["code"]
+
+
+OK = b"POST /one HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\nconnection: close\r\n\r\nabc"
+NEXT = b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def test_an_honest_request_passes_in_any_pieces() -> None:
+    async with guarded() as (app, port):
+        answer = await exchange(port, *(OK[i : i + 1] for i in range(len(OK))))
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert app.seen == [("POST", "/one", b"abc")]
+
+
+async def test_chunked_and_pipelined_requests_pass() -> None:
+    async with guarded() as (app, port):
+        chunked = (
+            b"POST /c HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\n\r\n"
+        )
+        answer = await exchange(port, chunked + OK)
+        assert answer.count(b"HTTP/1.1 200") == 2
+        assert app.seen == [("POST", "/c", b"abc"), ("POST", "/one", b"abc")]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"content-length: 3\r\ntransfer-encoding: chunked\r\n",
+        b"transfer-encoding: chunked\r\ncontent-length: 3\r\n",
+        b"content-length: 3\r\ncontent-length: 3\r\n",
+        b"content-length: 3\r\ncontent-length: 4\r\n",
+        b"content-length: 3, 3\r\n",
+        b"content-length: +3\r\n",
+        b"content-length: -3\r\n",
+        b"content-length: 0x3\r\n",
+        b"content-length: 3 4\r\n",
+        b"content-length: 99999999999999999999999\r\n",
+        b"content-length:\r\n",
+        b"transfer-encoding: chunked, chunked\r\n",
+        b"transfer-encoding: gzip, chunked\r\n",
+        b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+        b"transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n",
+        b"transfer-encoding: xchunked\r\n",
+        b"transfer-encoding: identity\r\n",
+        b"transfer-encoding : chunked\r\n",
+        b"transfer-encoding: \x0bchunked\r\n",
+        b"content-length : 3\r\n",
+        b"x: y\r\n folded: z\r\ncontent-length: 3\r\n",
+        b"x\x00y: z\r\n",
+        b"x: a\x00b\r\n",
+        b"x: a\rb: c\r\n",
+        b"host: other\r\n",
+        b": empty\r\n",
+    ],
+)
+async def test_a_head_with_two_readings_is_refused(head: bytes) -> None:
+    """RFC 9112, sections 5 and 6.3: nothing of what follows may be taken for a request."""
+    async with guarded() as (app, port):
+        request = b"POST /one HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n" + b"0\r\n\r\n" + NEXT
+        answer = await exchange(port, request)
+        assert parsed(answer) == (400, "bad_request")
+        assert app.seen == []
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [b"g\r\nabc", b"-3\r\nabc", b"3\nabc\r\n", b"3\r\nabcX\r\n", b" 3\r\nabc\r\n", b"0x3\r\nabc\r\n",
+     b"fffffffffffffffff\r\nabc", b"3 \r\nab", b"\r\nabc"],
+)  # fmt: skip
+async def test_bad_chunk_sizes_are_refused(chunks: bytes) -> None:
+    async with guarded() as (app, port):
+        request = (
+            b"POST /one HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+        )
+        answer = await exchange(port, request + NEXT)
+        assert parsed(answer) == (400, "bad_request")
+        assert app.seen == []
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",  # no host
+        b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET / HTTP/3.7\r\nhost: x\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS on the plain port
+        b"nonsense\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_of_ours_is_refused(request_bytes: bytes) -> None:
+    async with guarded() as (app, port):
+        assert parsed(await exchange(port, request_bytes)) == (400, "bad_request")
+        assert app.seen == []
+
+
+async def test_heads_that_are_too_large() -> None:
+    async with guarded(max_head=2000, max_headers=20) as (app, port):
+        start = b"GET / HTTP/1.1\r\nhost: x\r\n"
+        for head in (
+            start + b"x: " + b"a" * 2000 + b"\r\n\r\n",
+            start + b"".join(b"x%d: a\r\n" % n for n in range(20)) + b"\r\n",
+            b"GET /" + b"a" * 2000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        ):
+            assert parsed(await exchange(port, head)) == (431, "headers_too_large")
+        # one that never ends is refused before it fills the memory
+        assert parsed(await exchange(port, start + b"x: ", *(b"a" * 500 for _ in range(5)))) == (
+            431, "headers_too_large",
+        )  # fmt: skip
+        assert app.seen == []
+        fits = start + b"".join(b"x%d: a\r\n" % n for n in range(18)) + b"connection: close\r\n\r\n"
+        assert (await exchange(port, fits)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_head_that_drips_is_refused_in_time() -> None:
+    async with guarded(head_timeout=0.3) as (app, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        answer = asyncio.create_task(reader.read())
+        for byte in b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000:
+            if answer.done():
+                break
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.02)
+        assert parsed(await answer) == (408, "request_timeout")
+        assert app.seen == []
+        writer.close()
+
+
+async def test_a_connection_that_says_nothing_is_closed() -> None:
+    async with guarded(head_timeout=0.2) as (_, port):
+        assert await exchange(port) == b""
+        assert await exchange(port, b"\r\n") == b""
+
+
+async def test_a_kept_connection_has_to_be_quick_again() -> None:
+    async with guarded(head_timeout=0.3) as (app, port):
+        first = b"GET /first HTTP/1.1\r\nhost: x\r\n\r\n"
+        answer = await exchange(port, first, b"GET /second HT")
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert b"HTTP/1.1 408" in answer
+        assert [path for _, path, _ in app.seen] == ["/first"]
+
+
+async def test_a_client_that_takes_nothing_is_let_go() -> None:
+    async with guarded(send_timeout=0.3) as (app, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(b"GET /big HTTP/1.1\r\nhost: x\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while not app.gone.is_set() and writer.transport.is_reading():
+                await asyncio.sleep(0.01)
+            await asyncio.wait_for(app.gone.wait(), 20)
+        writer.close()
+        del reader
+
+
+async def test_the_last_connection() -> None:
+    async with guarded(max_connections=2) as (_, port):
+        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in kept:  # both are really there
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        for reader, _ in kept:
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert parsed(await exchange(port)) == (503, "too_many_connections")
+        kept[0][1].close()
+        await kept[0][1].wait_closed()
+        answer = b""
+        while not answer.startswith(b"HTTP/1.1 200"):  # the server hears of it in its own time
+            answer = await exchange(port, OK)
+        kept[1][1].close()
+
+
+async def test_rubbish_behind_a_request_does_not_get_into_its_answer() -> None:
+    async with guarded() as (app, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /big HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"rubbish\r\n\r\n")
+        rest = bytearray()
+        with contextlib.suppress(ConnectionError):
+            while piece := await asyncio.wait_for(reader.read(1 << 20), 20):
+                rest += piece
+        assert b"HTTP/1.1" not in rest
+        assert [path for _, path, _ in app.seen] == ["/big"]
+        writer.close()
