@@ -71,6 +71,15 @@ class Door:
         """Lets everything through."""
         return cls((), (), ())
 
+    def letting(self, names: Iterable[str]) -> Door:
+        """One that lets `names`, of fields or of headers, through as well."""
+        let = frozenset(name.lower() for name in names)
+
+        def kept(known: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(name for name in known if name.lower() not in let)
+
+        return Door(kept(self.body_fields), kept(self.headers), kept(self.answer_fields), self.refuse)
+
     def fields_in(self, fields: Mapping[str, Any]) -> list[str]:
         """Names of what a body must not say. Raises InvalidRequest where the door refuses."""
         found = [name for name in fields if name in self._flat]

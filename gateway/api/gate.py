@@ -1,0 +1,165 @@
+"""The step between a request's head and its body: who asks, and may they now?
+
+What a key may do beyond that is decided when the body is understood: its models, its cache_salt, what the
+door lets through for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from gateway.api.body import Fields
+from gateway.api.caller import anonymous
+from gateway.api.door import Door
+from gateway.api.endpoints import ProxiedEndpoint
+from gateway.auth.authenticator import Authenticator
+from gateway.auth.keys import ApiKey, Limits
+from gateway.auth.limits import Ticket
+from gateway.errors import Forbidden, InvalidRequest, RateLimited, Unauthorized
+from gateway.routing.caller import Caller
+from gateway.upstream.headers import Headers, value_of
+
+TENANT = "tenant:"
+"""How the salts of keys begin at the engine. No client's own word may."""
+_LONGEST_SALT = 128
+"""What vLLM takes (0.32)."""
+_BYTES_A_TOKEN = 4
+"""Of English text; an estimate that the engine's count puts right."""
+
+
+class Limiter(Protocol):
+    """gateway.auth.limits.LocalLimiter, or one that replicas share."""
+
+    async def take(self, key: str, limits: Limits, tokens: int) -> Ticket: ...
+
+    def settle(self, ticket: Ticket, tokens: int) -> None: ...
+
+
+class GateObserver(Protocol):
+    def unauthorized(self) -> None: ...
+
+    def limited(self, key: str) -> None: ...
+
+    def ended(self, key: str, tokens: int) -> None: ...
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request's stay: what its key allows, and its hold on the key's limits."""
+
+    key: ApiKey | None = None
+    """None where nobody has to show one."""
+    _gate: Gate | None = field(default=None, repr=False)
+    _ticket: Ticket | None = None
+
+    @property
+    def key_id(self) -> str:
+        return "" if self.key is None else self.key.id
+
+    def caller(self, headers: Mapping[bytes, bytes], fields: Fields | None) -> Caller:
+        """As the request says itself, within what its key allows."""
+        said = anonymous(headers, fields)
+        key = self.key
+        if key is None:
+            return said
+        # sessions of two keys are two sessions, whatever they call them
+        session = f"{key.id}\x1f{said.session}" if said.session else ""
+        return replace(
+            said, key=key.id, weight=key.weight, priority=max(key.priority, said.priority), session=session
+        )
+
+    def door(self, door: Door) -> Door:
+        if self.key is None or not self.key.allow or self._gate is None:
+            return door
+        return self._gate.door_for(door, self.key.allow)
+
+    def check_model(self, model: str) -> None:
+        """Raises Forbidden. A key with a list of models must name one: what goes without a name would be
+        decided by the fleet of that moment."""
+        if self.key is None or not self.key.restricted:
+            return
+        if not model:
+            raise Forbidden("this API key is for certain models: name one", param="model")
+        if not self.key.serves(model):
+            raise Forbidden(f"this API key may not use the model {model!r}", param="model")
+
+    def salt_for(self, own: str) -> str | None:
+        """The cache_salt to send in place of the client's `own`; None leaves it. Raises InvalidRequest where
+        a client claims a name of the gateway's."""
+        if self.key is None:
+            return None
+        if not self.key.cache_salt:
+            if own.startswith(TENANT):
+                raise InvalidRequest(f"cache_salt must not begin with {TENANT!r}", param="cache_salt")
+            return None
+        salt = TENANT + self.key.cache_salt
+        if not own:
+            return salt
+        salt += "|" + own
+        if len(salt) > _LONGEST_SALT:
+            raise InvalidRequest("cache_salt is too long", param="cache_salt")
+        return salt
+
+    def leave(self, tokens: int) -> None:
+        """On every exit; `tokens` is what the request has used."""
+        if self._gate is not None and self._ticket is not None:
+            self._gate.left(self._ticket, tokens)
+            self._ticket = None
+
+
+class Gate:
+    def __init__(self, authenticator: Authenticator, limiter: Limiter, observer: GateObserver) -> None:
+        self._authenticator = authenticator
+        self._limiter = limiter
+        self._observer = observer
+        self._doors: dict[tuple[Door, tuple[str, ...]], Door] = {}
+
+    async def enter(self, headers: Headers, endpoint: ProxiedEndpoint) -> Visit:
+        """Raises Unauthorized or RateLimited. Who enters must leave."""
+        key = await self.identify(headers)
+        if not key.limits.any:
+            return Visit(key, self, Ticket(key.id, key.limits, 0))
+        try:
+            ticket = await self._limiter.take(key.id, key.limits, _estimate(headers, endpoint))
+        except RateLimited:
+            self._observer.limited(key.id)
+            raise
+        return Visit(key, self, ticket)
+
+    async def identify(self, headers: Headers) -> ApiKey:
+        """Raises Unauthorized."""
+        try:
+            return await self._authenticator(headers)
+        except Unauthorized:
+            self._observer.unauthorized()
+            raise
+
+    def left(self, ticket: Ticket, tokens: int) -> None:
+        if ticket.limits.any:
+            self._limiter.settle(ticket, tokens)
+        self._observer.ended(ticket.key, tokens)
+
+    def door_for(self, door: Door, allow: tuple[str, ...]) -> Door:
+        found = self._doors.get((door, allow))
+        if found is None:
+            found = self._doors[door, allow] = door.letting(allow)
+        return found
+
+
+class OpenGate:
+    """Where no keys are asked for."""
+
+    async def enter(self, headers: Headers, endpoint: ProxiedEndpoint) -> Visit:
+        return Visit()
+
+    async def identify(self, headers: Headers) -> ApiKey | None:
+        return None
+
+
+def _estimate(headers: Headers, endpoint: ProxiedEndpoint) -> int:
+    if not endpoint.generates:
+        return 0
+    length = value_of(headers, b"content-length") or b""
+    return int(length) // _BYTES_A_TOKEN if length.isdigit() and len(length) < 16 else 0

@@ -1,0 +1,194 @@
+"""One connection of a client, held to bounds: what uvicorn's parser leaves open is closed here.
+
+A head has to arrive in time and within a size, one request has one reading (RFC 9112, sections 3.2 and 6), a
+client that takes nothing of its answer is let go, and there is a last connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from httptools import HttpParserError
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Times in seconds."""
+
+    head_timeout: float = 10.0
+    """From a connection's start, or a request's first byte, to the end of its head."""
+    send_timeout: float = 120.0
+    """How long a client may take nothing of an answer that waits for it."""
+    max_head: int = 64 * 1024
+    """Bytes of a request's line and headers."""
+    max_headers: int = 100
+    max_connections: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    status: int
+    code: str
+    message: str
+
+
+_MALFORMED = _Refusal(400, "bad_request", "this is not a well-formed HTTP request")
+_LARGE = _Refusal(431, "headers_too_large", "the request's line and headers are too large")
+_SLOW = _Refusal(408, "request_timeout", "the request's headers did not arrive in time")
+_FULL = _Refusal(503, "too_many_connections", "this server has as many connections as it may")
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: ConnectionLimits,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._head_bytes = 0
+        self._in_head = False
+        self._refusal = _MALFORMED
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._send_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._limits.max_connections:
+            self._refuse(_FULL)
+            return
+        self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        self._stop_send_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.parser is None or self.transport.is_closing():
+            return  # refused already; what still comes is not looked at
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self._limits.max_head:
+                self._refuse(_LARGE)
+                return
+        if self._head_timer is None and self._awaits_head() and not self.transport.is_closing():
+            self._start_head_timer()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._stop_head_timer()
+        self._check_head()
+        super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._send_timer is None:
+            self._send_timer = self.loop.call_later(self._limits.send_timeout, self._on_send_timeout)
+
+    def resume_writing(self) -> None:
+        self._stop_send_timer()
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called where the parser gives up: `_check_head` may have said why."""
+        self._refuse(self._refusal)
+
+    def _awaits_head(self) -> bool:
+        return self._in_head or self.cycle is None or self.cycle.response_complete
+
+    def _check_head(self) -> None:
+        """Raises HttpParserError for a head that two servers could read in two ways, or that is too large."""
+        headers = self.headers
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in headers)
+        if size > self._limits.max_head or len(headers) > self._limits.max_headers:
+            self._fail(_LARGE)
+        hosts = lengths = 0
+        codings: list[bytes] = []
+        for name, value in headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                lengths += 1
+            elif name == b"transfer-encoding":
+                codings.append(value.strip().lower())
+        version = self.parser.get_http_version()
+        if hosts > 1 or (hosts == 0 and version == "1.1"):
+            self._fail(_MALFORMED)
+        if codings and (codings != [b"chunked"] or lengths or version != "1.1"):
+            self._fail(_MALFORMED)
+        if lengths > 1:
+            self._fail(_MALFORMED)
+
+    def _fail(self, refusal: _Refusal) -> None:
+        self._refusal = refusal
+        raise HttpParserError(refusal.message)
+
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self._limits.head_timeout, self._on_head_timeout)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _stop_send_timer(self) -> None:
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
+
+    def _on_head_timeout(self) -> None:
+        self._head_timer = None
+        if self.transport.is_closing() or not self._awaits_head():
+            return
+        if self._in_head:
+            self._refuse(_SLOW)
+        else:
+            self.transport.close()
+
+    def _on_send_timeout(self) -> None:
+        self._send_timer = None
+        # it would not take a goodbye either
+        self.transport.abort()
+
+    def _refuse(self, refusal: _Refusal) -> None:
+        self._stop_head_timer()
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            # an answer is on its way: bytes of ours in the middle of it would be taken for its own
+            self.transport.close()
+            return
+        body = msgspec.json.encode(
+            {
+                "error": {
+                    "message": refusal.message,
+                    "type": "server_error" if refusal.status == 503 else "invalid_request_error",
+                    "param": None,
+                    "code": refusal.code,
+                }
+            }
+        )
+        phrase = HTTPStatus(refusal.status).phrase
+        head = (
+            f"HTTP/1.1 {refusal.status} {phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
