@@ -20,9 +20,13 @@ from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
 from gateway.errors import InvalidRequest
 from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.routing.caller import Caller
 from gateway.upstream.headers import Headers
+from gateway.upstream.redact import Redactor
 
 ReadPrompt: TypeAlias = Callable[[Endpoint, Any], PromptRequest]
+
+_ANYBODY = Caller()
 
 
 @dataclass(slots=True)
@@ -42,6 +46,11 @@ class Call:
     dropped_headers: list[bytes]
     inject_usage: bool
     """Usage is asked for on our own behalf, and its chunk kept from the client."""
+    redactor: Redactor
+    """Takes out of answers what must not leave."""
+    caller: Caller = _ANYBODY
+    imposed: dict[str, object] = field(default_factory=dict)
+    """Fields that the gateway sets, whatever the client said."""
     _bodies: dict[str, bytes] = field(default_factory=dict)
 
     @property
@@ -60,7 +69,7 @@ class Call:
         renamed = bool(asked and model) and asked != model
         if self.fields is None:
             return with_multipart_model(self.body, model) if renamed else self.body
-        put: dict[str, object] = {"model": model} if renamed else {}
+        put = {**self.imposed, "model": model} if renamed else dict(self.imposed)
         options = self.fields.get("stream_options")
         if self.inject_usage:
             if not put and not self.dropped_fields and "stream_options" not in self.fields:
@@ -114,6 +123,7 @@ async def understand(
         dropped_fields=dropped,
         dropped_headers=door.headers_in(headers),
         inject_usage=inject,
+        redactor=door.redactor,
     )
 
 

@@ -19,6 +19,8 @@ class ProxiedEndpoint:
     """How its prompt is read; None where the request goes by load alone."""
     generates: bool = False
     """A model's answer: usage is read from it, and fields that must not leave are taken out."""
+    caches: bool = True
+    """Its prompts may come to lie in an engine's prefix cache, so that a `cache_salt` means something."""
     ends_with_done: bool = False
     dialect: Dialect = Dialect.OPENAI
 
@@ -31,13 +33,14 @@ def _standard() -> list[ProxiedEndpoint]:
     other_apis = [
         ProxiedEndpoint("/v1/responses", generates=True, dialect=Dialect.RESPONSES),
         ProxiedEndpoint("/v1/messages", generates=True, dialect=Dialect.MESSAGES),
-        ProxiedEndpoint("/v1/messages/count_tokens", dialect=Dialect.MESSAGES),
+        ProxiedEndpoint("/v1/messages/count_tokens", caches=False, dialect=Dialect.MESSAGES),
     ]
+    counting = [ProxiedEndpoint(path, caches=False) for path in ("/tokenize", "/detokenize")]
     by_load = (
-        "/tokenize", "/detokenize", "/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score",
+        "/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score",
         "/score", "/pooling", "/classify", "/v1/audio/*",
     )  # fmt: skip
-    return [*generating, *other_apis, *(ProxiedEndpoint(path) for path in by_load)]
+    return [*generating, *other_apis, *counting, *(ProxiedEndpoint(path) for path in by_load)]
 
 
 class EndpointTable:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gateway.api.body import Fields
+from gateway.api.call import Call
 from gateway.api.caller import anonymous
 from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
@@ -74,6 +75,19 @@ class Visit:
         if self.key is None or not self.key.allow or self._gate is None:
             return door
         return self._gate.door_for(door, self.key.allow)
+
+    def admit(self, call: Call) -> None:
+        """Lets an understood request on, as its key has it. Raises Forbidden or InvalidRequest."""
+        call.caller = self.caller(call.lookup, call.fields)
+        if self.key is None:
+            return
+        self.check_model(call.prompt.model)
+        if call.endpoint.caches and call.fields is not None:
+            own = call.fields.get("cache_salt")
+            salt = self.salt_for(own if isinstance(own, str) else "")
+            if salt is not None:
+                call.imposed["cache_salt"] = salt
+                call.prompt = replace(call.prompt, cache_salt=salt)
 
     def check_model(self, model: str) -> None:
         """Raises Forbidden. A key with a list of models must name one: what goes without a name would be

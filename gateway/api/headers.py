@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from gateway.auth.authenticator import CREDENTIALS
 from gateway.routing.route import Route
 from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end, value_of
 
@@ -35,18 +36,22 @@ def headers_to_worker(
     blocked: Collection[bytes],
     readable: bool,
     with_authorization: bool,
+    own_authorization: bytes | None = None,
     dp_rank: int | None = None,
 ) -> Headers:
     """The client's headers as a worker gets them. `readable`: the answer must not be compressed, for its
-    usage is read in passing. `dp_rank` pins it to one rank of an engine that has several."""
+    usage is read in passing. `own_authorization` is shown in place of the client's. `dp_rank` pins it to one
+    rank of an engine that has several."""
     drop = _READABLE if readable else _ALWAYS
     if blocked:
         drop = drop.union(blocked)
-    if not with_authorization:
-        drop = drop | {b"authorization"}
+    if not with_authorization or own_authorization is not None:
+        drop = drop | CREDENTIALS
     out = end_to_end(headers, drop)
     if readable:
         out.append((b"accept-encoding", b"identity"))
+    if own_authorization is not None:
+        out.append((b"authorization", own_authorization))
     if dp_rank is not None:
         out.append((b"x-data-parallel-rank", b"%d" % dp_rank))
     out.append((b"x-request-id", identifier))

@@ -8,9 +8,11 @@ from typing import Any
 from gateway.api.client_watch import Receive
 from gateway.api.endpoints import EndpointTable
 from gateway.api.errors import Answer, error_answer, json_answer
+from gateway.api.gate import Gate, OpenGate
 from gateway.api.headers import request_id
 from gateway.api.serve import ProxyService, new_request_id
-from gateway.errors import MethodNotAllowed, ModelNotFound, NotFound
+from gateway.auth.keys import ApiKey
+from gateway.errors import MethodNotAllowed, ModelNotFound, NotFound, Unauthorized
 from gateway.upstream.outlet import Send
 
 ModelEntries = Callable[[], Iterable[Mapping[str, Any]]]
@@ -19,6 +21,7 @@ Readiness = Callable[[], str | None]
 """None when ready, else why not, in words."""
 
 _READ = ("GET", "HEAD")
+_KEYLESS = ("/health", "/ready")
 
 
 class PublicApp:
@@ -31,12 +34,14 @@ class PublicApp:
         models: ModelEntries,
         readiness: Readiness,
         endpoints: EndpointTable | None = None,
+        gate: Gate | OpenGate | None = None,
         new_id: Callable[[], str] = new_request_id,
     ) -> None:
         self._service = service
         self._models = models
         self._readiness = readiness
         self._endpoints = endpoints or EndpointTable()
+        self._gate = gate if gate is not None else OpenGate()
         self._new_id = new_id
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -52,14 +57,21 @@ class PublicApp:
         if endpoint is not None and method in endpoint.methods:
             await self._service(endpoint, scope, receive, send)
             return
-        answer = self._own_answer(method, path, endpoint.methods if endpoint is not None else None)
+        try:
+            # what lives here and needs no key is asked for by load balancers, and tells nothing
+            key = None if path in _KEYLESS else await self._gate.identify(scope["headers"])
+            answer = self._own_answer(method, path, endpoint.methods if endpoint is not None else None, key)
+        except Unauthorized as error:
+            answer = error_answer(error)
         answer.headers.append((b"x-request-id", request_id(scope["headers"], self._new_id)))
         if answer.status != 204:
             answer.headers.append((b"content-length", b"%d" % len(answer.body)))
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
-    def _own_answer(self, method: str, path: str, proxied: tuple[str, ...] | None) -> Answer:
+    def _own_answer(
+        self, method: str, path: str, proxied: tuple[str, ...] | None, key: ApiKey | None
+    ) -> Answer:
         methods = proxied or (_READ if self._is_own(path) else None)
         if methods is None:
             return error_answer(NotFound(f"no such path: {method} {path}"))
@@ -74,7 +86,8 @@ class PublicApp:
             return json_answer(200, {"status": "ok"})
         if path == "/ready":
             return self._ready()
-        return self._list_models() if path == "/v1/models" else self._one_model(path)
+        entries = self._entries(key)
+        return _list_models(entries) if path == "/v1/models" else _one_model(entries, path)
 
     @staticmethod
     def _is_own(path: str) -> bool:
@@ -86,23 +99,27 @@ class PublicApp:
             return json_answer(200, {"status": "ready"})
         return json_answer(503, {"status": "not ready", "reason": reason})
 
-    def _entries(self) -> dict[str, Mapping[str, Any]]:
+    def _entries(self, key: ApiKey | None) -> dict[str, Mapping[str, Any]]:
+        """Those that `key` may use: what it may not use is not there for it."""
         entries: dict[str, Mapping[str, Any]] = {}
         for entry in self._models():
-            entries.setdefault(str(entry.get("id")), entry)
+            name = str(entry.get("id"))
+            if key is None or key.serves(name):
+                entries.setdefault(name, entry)
         return entries
 
-    def _list_models(self) -> Answer:
-        return json_answer(200, {"object": "list", "data": list(self._entries().values())})
 
-    def _one_model(self, path: str) -> Answer:
-        entries = self._entries()
-        name = path.removeprefix("/v1/models/")
-        if name in entries:
-            return json_answer(200, entries[name])
-        known = ", ".join(sorted(entries)) or "none"
-        error = ModelNotFound(f"the model {name!r} does not exist; there are: {known}", param="model")
-        return error_answer(error)
+def _list_models(entries: Mapping[str, Mapping[str, Any]]) -> Answer:
+    return json_answer(200, {"object": "list", "data": list(entries.values())})
+
+
+def _one_model(entries: Mapping[str, Mapping[str, Any]], path: str) -> Answer:
+    name = path.removeprefix("/v1/models/")
+    if name in entries:
+        return json_answer(200, entries[name])
+    known = ", ".join(sorted(entries)) or "none"
+    error = ModelNotFound(f"the model {name!r} does not exist; there are: {known}", param="model")
+    return error_answer(error)
 
 
 async def _other(scope: Any, receive: Receive, send: Send) -> None:

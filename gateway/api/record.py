@@ -53,6 +53,17 @@ class RequestRecord(msgspec.Struct, frozen=True):
     """Fields and headers that the door took out."""
     error: str
     """What went wrong, for a log; never a prompt."""
+    key: str = ""
+    """Id of the API key; never the key."""
+
+    @property
+    def tokens(self) -> int:
+        """What it cost: the engine's count, or ours where the engine worked and did not say."""
+        if self.usage is not None:
+            return self.usage.prompt_tokens + self.usage.completion_tokens
+        if self.worker is None or (self.outcome not in (Outcome.OK, Outcome.CANCELLED) and not self.pieces):
+            return 0
+        return self.prompt_tokens + self.pieces
 
 
 class Recorder(Protocol):
@@ -82,6 +93,7 @@ class Story:
     tries: list[Try] = field(default_factory=list)
     stripped: tuple[str, ...] = ()
     error: str = ""
+    key: str = ""
 
     def client_left(self) -> None:
         self.status, self.outcome = CLIENT_CLOSED, Outcome.CANCELLED
@@ -119,4 +131,5 @@ class Story:
             tries=tuple(self.tries),
             stripped=self.stripped,
             error=self.error,
+            key=self.key,
         )

@@ -1,7 +1,8 @@
 """A proxied request from its first byte to its record: the request path, top to bottom.
 
-read the body → understand it → route (a lease is taken) → one try on that worker → its lease released →
-another worker where nothing has been sent yet and the failure was the worker's → answer → record.
+may it come in? → read the body → understand it → route (a lease is taken) → one try on that worker → its
+lease released → another worker where nothing has been sent yet and the failure was the worker's → answer →
+record.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any
 
 from gateway.api.body import ClientLeft, read_body
 from gateway.api.call import Call, ReadPrompt, understand
-from gateway.api.caller import Identify, anonymous
 from gateway.api.client_watch import ClientWatch, Receive
 from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
 from gateway.api.errors import Answer, error_answer, error_event
+from gateway.api.gate import Gate, OpenGate, Visit
 from gateway.api.headers import answer_headers, headers_to_worker, request_id
 from gateway.api.record import Recorder, Story
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
@@ -50,6 +51,8 @@ class ServeOptions:
     max_answer: int = 64 * 1024 * 1024
     forward_authorization: bool = True
     """Off where the gateway checks keys itself: a client's key is then nothing for a worker."""
+    worker_authorization: bytes | None = None
+    """What the gateway itself shows to workers, in place of what a client sent."""
     ask_for_usage: bool = True
     """Asks for usage in streams whose client did not, and keeps it from the client."""
 
@@ -71,11 +74,11 @@ class ProxyService:
         options: ServeOptions,
         clock: Clock,
         rng: Random,
-        identify: Identify = anonymous,
+        gate: Gate | OpenGate | None = None,
         new_id: Callable[[], str] = new_request_id,
     ) -> None:
-        """`identify` says who asks; it may raise Unauthorized and the like."""
-        self._identify = identify
+        """Without a `gate`, whoever comes is served."""
+        self._gate = gate if gate is not None else OpenGate()
         self._router = router
         self._client = client
         self._recorder = recorder
@@ -85,17 +88,24 @@ class ProxyService:
         self._rng = rng
         self._new_id = new_id
 
+    def reconfigure(self, options: ServeOptions) -> None:
+        """For requests from now on."""
+        self._options = options
+
     async def __call__(self, endpoint: ProxiedEndpoint, scope: Any, receive: Receive, send: Send) -> None:
         identifier = request_id(scope["headers"], self._new_id)
         story = Story(identifier.decode(), endpoint.name, self._clock())
         outlet = Outlet(send)
         watch: ClientWatch | None = None
+        visit = Visit()
         try:
+            visit = await self._gate.enter(scope["headers"], endpoint)
+            story.key = visit.key_id
             body = await read_body(receive, self._options.max_body, self._options.body_timeout)
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - a coroutine that runs has one
             watch = ClientWatch(receive, outlet, task)
-            await self._answer(endpoint, scope, body, identifier, story, outlet)
+            await self._answer(endpoint, scope, body, visit, identifier, story, outlet)
         except (ClientLeft, ClientGone):
             story.client_left()
         except asyncio.CancelledError:
@@ -105,7 +115,7 @@ class ProxyService:
             # it was the watch that cancelled, and nobody waits for the rest of this task
             watch.absolve()
         except GatewayError as error:
-            # the body could not even be read
+            # it may not come in, or its body could not even be read
             self._refuse(error, endpoint, identifier, story, outlet)
         except Exception:
             # a fault of our own: its client gets a shape that it can read, and we a trace
@@ -115,13 +125,16 @@ class ProxyService:
             if watch is not None:
                 watch.stop()
             outlet.close()
-            self._recorder.record(story.end(self._clock()))
+            record = story.end(self._clock())
+            visit.leave(record.tokens)
+            self._recorder.record(record)
 
     async def _answer(
         self,
         endpoint: ProxiedEndpoint,
         scope: Any,
         body: bytes,
+        visit: Visit,
         identifier: bytes,
         story: Story,
         outlet: Outlet,
@@ -131,12 +144,13 @@ class ProxyService:
                 endpoint,
                 scope,
                 body,
-                door=self._options.door,
+                door=visit.door(self._options.door),
                 read_prompt=self._read_prompt,
                 max_body=self._options.max_body,
                 ask_for_usage=self._options.ask_for_usage,
             )
             story.asked_model, story.stripped = call.prompt.model, call.stripped
+            visit.admit(call)
             await self._proxy(call, identifier, story, outlet)
         except GatewayError as error:
             self._refuse(error, endpoint, identifier, story, outlet)
@@ -169,8 +183,7 @@ class ProxyService:
     async def _route(self, call: Call, tried: frozenset[WorkerId], story: Story) -> Route:
         began = self._clock()
         try:
-            caller = self._identify(call.lookup, call.fields)
-            return await self._router.route(call.prompt, exclude=tried, caller=caller)
+            return await self._router.route(call.prompt, exclude=tried, caller=call.caller)
         finally:
             story.routing_s += self._clock() - began
 
@@ -185,7 +198,7 @@ class ProxyService:
             error_event=partial(error_event, dialect=endpoint.dialect),
             hide_usage=call.inject_usage,
             ends_with_done=endpoint.ends_with_done,
-            redactor=options.door.redactor,
+            redactor=call.redactor,
             max_answer=options.max_answer,
         )
         exchange = Exchange(outlet, plan, self._clock, route.lease.first_byte)
@@ -215,6 +228,7 @@ class ProxyService:
             blocked=call.dropped_headers,
             readable=call.endpoint.generates,
             with_authorization=self._options.forward_authorization,
+            own_authorization=self._options.worker_authorization,
             dp_rank=route.dp_rank,
         )
         return UpstreamRequest(

@@ -8,7 +8,7 @@ from gateway.auth.keyring import Keyring
 from gateway.auth.keys import ApiKey
 from gateway.errors import Unauthorized
 
-CREDENTIALS = (b"authorization", b"x-api-key", b"api-key")
+CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key"))
 """Where clients put a key: OpenAI's, Anthropic's, Azure's. None of them goes on to a worker."""
 _LONGEST = 512
 
