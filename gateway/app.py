@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import socket
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +40,7 @@ from gateway.fleet.load import LoadBoard
 from gateway.fleet.monitor import HealthMonitor
 from gateway.fleet.probe import EngineProbe
 from gateway.fleet.registry import Registry
+from gateway.fleet.sharing.replicas import Replicas
 from gateway.fleet.spec import parse_worker, read_workers_file, refuse_doubles
 from gateway.fleet.worker import WorkerSpec, WorkerState
 from gateway.index.prefix import PrefixIndex
@@ -51,6 +54,8 @@ from gateway.routing.registry import make_policy
 from gateway.routing.router import Router
 from gateway.routing.table import PolicyTable
 from gateway.settings import Settings
+from gateway.store.connection import Store
+from gateway.store.url import parse_store_url
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.timeouts import Timeouts
 
@@ -70,6 +75,8 @@ class App:
     _encoders: EncoderBook
     _followers: Followers
     _monitor: HealthMonitor
+    _store: Store | None
+    _replicas: Replicas | None
     _client: UpstreamClient
     _control: httpx.AsyncClient
     _zmq: zmq.asyncio.Context
@@ -83,16 +90,22 @@ class App:
         for spec in self._specs:
             self.registry.add(spec)
         self._monitor.start()
+        if self._replicas is not None:
+            self._replicas.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._replicas is not None:
+            await self._replicas.close()
         await self._monitor.close()
         await self._followers.close()
         await self._encoders.close()
         await self._client.close()
         await self._control.aclose()
+        if self._store is not None:
+            await self._store.close()
         self._zmq.term()
 
     def drain(self) -> None:
@@ -141,6 +154,19 @@ def build(settings: Settings) -> App:
         clock=clock,
         deadline=settings.tokenize_timeout,
     )
+    store = _store(settings)
+    replicas = None
+    if store is not None:
+        replicas = Replicas(
+            f"{socket.gethostname()}-{secrets.token_hex(4)}",
+            store,
+            board,
+            registry,
+            index.place,
+            clock=clock,
+            random=random,
+            discover=settings.discovery == "redis",
+        )
     admission = Admission(QueueLimits())
     router = Router(
         registry,
@@ -154,6 +180,7 @@ def build(settings: Settings) -> App:
         held=lambda: index.stats().held,
         admission=admission,
         observer=observer,
+        announce=replicas.sharing.placed if replicas is not None else None,
     )
     context = zmq.asyncio.Context()
     followers = Followers(IndexSink(index), EventMetrics(metrics), unit_of=registry.unit_of, context=context)
@@ -180,6 +207,8 @@ def build(settings: Settings) -> App:
         registry, board, guards, index, router.feedback, encoders, admission, followers.status, clock
     )
     metrics.registry.register(LiveState(view.gauges))
+    if replicas is not None:
+        metrics.registry.register(LiveState(replicas.gauges))
     return App(
         public=PublicApp(
             service,
@@ -204,11 +233,19 @@ def build(settings: Settings) -> App:
         _encoders=encoders,
         _followers=followers,
         _monitor=monitor,
+        _store=store,
+        _replicas=replicas,
         _client=client,
         _control=control,
         _zmq=context,
         _readiness=readiness,
     )
+
+
+def _store(settings: Settings) -> Store | None:
+    if settings.redis_url is None:
+        return None
+    return Store(parse_store_url(settings.redis_url), prefix=settings.redis_prefix)
 
 
 def _worker_specs(settings: Settings) -> tuple[WorkerSpec, ...]:

@@ -37,9 +37,16 @@ class Settings(BaseSettings):
     )
     workers_file: Path | None = Field(None, description="YAML or JSON list of workers")
     aliases: dict[str, str] = Field(default_factory=dict, description="alias → model name")
+    discovery: Literal["static", "redis"] = Field(
+        "static", description="where workers come from beside the list: nowhere, or registrations in Redis"
+    )
     tokenizers: dict[str, str] = Field(
         default_factory=dict, description="model → tokenizer folder or GGUF file, `engine` or `bytes`"
     )
+
+    # several replicas, one knowledge
+    redis_url: str | None = Field(None, description="what replicas share goes there; None: one replica alone")
+    redis_prefix: str = Field("pgw", description="of every key, so that fleets can share one Redis")
 
     # routing
     policy: str = "estimated_ttft"
@@ -83,6 +90,12 @@ class Settings(BaseSettings):
     def _ports_differ(self) -> Settings:
         if self.port != 0 and self.resolved_admin_port == self.port and self.admin_host == self.host:
             raise ValueError(f"port and admin_port are both {self.port}: give one of them another")
+        return self
+
+    @model_validator(mode="after")
+    def _redis_is_named(self) -> Settings:
+        if self.discovery == "redis" and self.redis_url is None:
+            raise ValueError("discovery in Redis needs redis_url")
         return self
 
     @property

@@ -7,7 +7,7 @@ import sys
 import click
 
 from gateway import __version__
-from gateway.cli import explain, plan, serve, up
+from gateway.cli import agent, explain, plan, serve, up
 from gateway.errors import GatewayError
 
 
@@ -19,6 +19,7 @@ def cli() -> None:
 
 cli.add_command(serve.command)
 cli.add_command(up.command)
+cli.add_command(agent.command)
 cli.add_command(explain.command)
 cli.add_command(plan.command)
 

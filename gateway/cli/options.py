@@ -30,6 +30,16 @@ def settings_options(function: F) -> F:
             help="An engine; repeat. Other keys: topic, model, block_size, capacity, max_requests, weight.",
         ),
         click.option("--workers-file", type=click.Path(path_type=Path), help="YAML or JSON list of workers."),
+        click.option(
+            "--discovery", type=click.Choice(["static", "redis"]),
+            help="Where more workers come from: `redis` takes those that agents registered.  [static]",
+        ),
+        click.option(
+            "--redis-url", metavar="URL",
+            help="Replicas share what they know there: redis://, rediss://, redis+sentinel://, "
+            "redis+cluster://.",
+        ),
+        click.option("--redis-prefix", help="Of every key in Redis.  [pgw]"),
         click.option("--alias", "aliases", multiple=True, metavar="ALIAS=MODEL", help="Another name."),
         click.option(
             "--tokenizer", "tokenizers", multiple=True, metavar="MODEL=PATH",

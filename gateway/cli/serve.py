@@ -23,9 +23,9 @@ def command(**given: Any) -> None:
       --worker http://10.0.0.2:8000,events=tcp://10.0.0.2:5557,replay=tcp://10.0.0.2:5558
     """
     settings = settings_from(given)
-    if not settings.workers and settings.workers_file is None:
+    if settings.discovery == "static" and not settings.workers and settings.workers_file is None:
         raise ConfigError(
-            "no workers: give --worker URL (repeat for each), GATEWAY_WORKERS or --workers-file; "
+            "no workers: give --worker URL (repeat for each), GATEWAY_WORKERS, --workers-file, --discovery; "
             "`prefix-gateway up` starts workers of its own"
         )
     configure(settings.log_level, access=settings.access_log)

@@ -4,7 +4,7 @@ can make the load stale that this one was made on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -31,7 +31,7 @@ from gateway.routing.route import Notes, Outcome, Route
 from gateway.routing.table import PolicyTable
 from gateway.routing.upkeep import IndexMembers, Upkeep
 from gateway.routing.weighing import Reading, Weighing
-from gateway.types import CacheScope, Clock, Usage, WorkerId
+from gateway.types import BlockKey, CacheScope, Clock, Usage, WorkerId
 
 ANYBODY = Caller()
 
@@ -49,7 +49,7 @@ class RoutingIndex(IndexMembers, IndexReader, IndexWriter, Protocol):
 class Router:
     """`encoders` gives a base model's way to tokens, or None where there is none (then load decides).
     `upkeep` is to be subscribed to the registry by whoever puts the parts together. Without `admission` a
-    full fleet refuses at once."""
+    full fleet refuses at once. `announce` tells other replicas of a placement; it returns at once."""
 
     def __init__(
         self,
@@ -65,6 +65,7 @@ class Router:
         held: Callable[[], Mapping[WorkerId, int]] | None = None,
         admission: Admission | None = None,
         observer: RoutingObserver | None = None,
+        announce: Callable[[WorkerId, Sequence[BlockKey]], None] | None = None,
     ) -> None:
         self._registry = registry
         self._board = board
@@ -76,6 +77,7 @@ class Router:
         self._random = random
         self._admission = admission
         self._observer = observer or NullObserver()
+        self._announce = announce
         self.rates = PrefillRates()
         self.feedback = Feedback(index, self._observer)
         self.upkeep = Upkeep(registry, board, guards, self.rates, index, self.feedback, encoders, held)
@@ -206,8 +208,7 @@ class Router:
             matched_tokens=matched,
             on_release=self._admission.wake_all if self._admission is not None else None,
         )
-        for prompt in reading.prompts:
-            self._index.place(worker.id, prompt.full, now)
+        self._promise(worker, reading, matched, now)
         return Route(
             worker=worker.id,
             url=worker.spec.url,
@@ -221,6 +222,14 @@ class Router:
             reason=weighing.reason if reading.prompts else "unread",
             notes=notes,
         )
+
+    def _promise(self, worker: Worker, reading: Reading, matched: int, now: float) -> None:
+        """Placements here, and word of them to other replicas: what matched they know already."""
+        known = matched // reading.target.unit if len(reading.prompts) == 1 else 0
+        for prompt in reading.prompts:
+            self._index.place(worker.id, prompt.full, now)
+            if self._announce is not None:
+                self._announce(worker.id, prompt.full[known:])
 
     def _resolve(self, name: str) -> Target:
         target = self._registry.resolve(name)

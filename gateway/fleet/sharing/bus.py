@@ -32,6 +32,8 @@ class RedisBus:
         await self._store.command("PUBLISH", self._channel, data, timeout=self._timeout)
 
     async def listen(self) -> AsyncGenerator[bytes | None]:
+        # a cluster's client knows which node to subscribe at once it has asked something
+        await self._store.command("EXISTS", self._channel, timeout=CONNECT_S)
         subscriber = self._store.subscriber()
         try:
             async with asyncio.timeout(CONNECT_S):

@@ -41,6 +41,9 @@ class Peers:
     def names(self) -> list[str]:
         return sorted(self._peers)
 
+    def knows(self, replica: str) -> bool:
+        return replica in self._peers
+
     def hear(self, word: Word, now: float) -> bool:
         """False for what changes nothing: the own echo, a copy, a word that others have overtaken."""
         if word.replica == self._me:

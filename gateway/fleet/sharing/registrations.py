@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
@@ -38,6 +38,8 @@ class Registration:
     state: RegistrationState
     agent: str = ""
     """Who registered it, for a person: host and process."""
+    about: Mapping[str, object] = field(default_factory=dict)
+    """What its engine said of itself, for a person too."""
 
     @property
     def id(self) -> WorkerId:
@@ -57,6 +59,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     worker: dict[str, Any]
     state: str
     agent: str = ""
+    about: dict[str, Any] = {}
 
 
 _decoder = msgspec.json.Decoder(_Wire)
@@ -96,16 +99,18 @@ class Registrations:
 
 def encode(registration: Registration) -> bytes:
     spec = registration.spec
-    given = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    given = {each.name: getattr(spec, each.name) for each in fields(spec)}
     given["capacity"] = given.pop("capacity_blocks")
     worker = {name: value for name, value in given.items() if value not in (None, "")}
-    return msgspec.json.encode(_Wire(worker, registration.state.value, registration.agent))
+    return msgspec.json.encode(
+        _Wire(worker, registration.state.value, registration.agent, dict(registration.about))
+    )
 
 
 def decode(data: bytes) -> Registration | None:
     """None for what no agent of ours wrote."""
     try:
         wire = _decoder.decode(data)
-        return Registration(worker_from(wire.worker), RegistrationState(wire.state), wire.agent)
+        return Registration(worker_from(wire.worker), RegistrationState(wire.state), wire.agent, wire.about)
     except (msgspec.DecodeError, ValueError, ConfigError):
         return None

@@ -111,6 +111,8 @@ class LoadSharing:
             loop.create_task(self._speak(), name="tell peers"),
             loop.create_task(self._listen(), name="hear peers"),
         ]
+        for task in self._tasks:
+            task.add_done_callback(_say_why)
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -218,5 +220,13 @@ class LoadSharing:
         self._listening = True
         if word.replica == self._me:
             self._heard_myself = now
-        elif self._peers.hear(word, now):
+            return
+        if not self._peers.knows(word.replica):
+            self._said = None  # it must hear all that is in flight here
+        if self._peers.hear(word, now):
             self._words_in += 1
+
+
+def _say_why(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("sharing has ended", extra={"task": task.get_name()}, exc_info=error)
