@@ -24,7 +24,7 @@ $(VENV)/bin/python:
 $(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
 	@echo "==> installing what the gateway and the reference engine need (a minute or two, once)"
 	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/run.txt
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps -q -e .
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps -q -e . >$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
