@@ -122,19 +122,19 @@ class Scheduler:
         return quiet
 
     def complete_quiet(
-        self, schedule: Schedule, steps: int, draw: Callable[[SequenceState], int]
+        self, schedule: Schedule, steps: int, draw: Callable[[SequenceState, int], Sequence[int]]
     ) -> list[SequenceState]:
-        """Take in the first `steps` of `quiet_steps` at once; `draw` gives a sequence's next token."""
+        """Take in the first `steps` of `quiet_steps` at once; `draw` gives that many next tokens."""
         advanced = []
         for sequence, _count in schedule.batch:
             if sequence.status is not Status.RUNNING:
                 continue
             advanced.append(sequence)
-            output = sequence.output
-            for _ in range(steps - 1):  # only the last can fill a block or end it
-                output.append(draw(sequence))
+            # only the last can fill a block or end the sequence
+            *tokens, last = draw(sequence, steps)
+            sequence.output += tokens
             sequence.num_tokens += steps - 1
-            ended = sequence.append(draw(sequence))
+            ended = sequence.append(last)
             sequence.num_computed += steps
             self.counters.generation_tokens += steps
             if ended:

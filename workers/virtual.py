@@ -24,14 +24,14 @@ class VirtualEngine:
     - where nothing but decoding can happen for a while, several steps are taken as one: that is why there is
       something to interrupt. Results are the same as step by step.
 
-    `next_token` continues a sequence: a trace's answer, or anything deterministic.
+    `next_tokens` continues a sequence by so many tokens: a trace's answer, or anything deterministic.
     """
 
     def __init__(
         self,
         config: EngineConfig,
         timing: Timing,
-        next_token: Callable[[SequenceState], int],
+        next_tokens: Callable[[SequenceState, int], Sequence[int]],
         on_events: OnEvents | None = None,
         *,
         eos_token_ids: frozenset[int] = frozenset(),
@@ -39,7 +39,7 @@ class VirtualEngine:
         self.config = config
         self.scheduler, self._log = make_scheduler(config, eos_token_ids, events=on_events is not None)
         self._timing = timing
-        self._next_token = next_token
+        self._next_tokens = next_tokens
         self._on_events = on_events
         self._step: Schedule | None = None
         self._ends: list[float] = []
@@ -88,7 +88,7 @@ class VirtualEngine:
             raise ValueError("no step is in progress")
         step, self._step = self._step, None
         if len(self._ends) > 1:
-            advanced = self.scheduler.complete_quiet(step, len(self._ends), self._next_token)
+            advanced = self.scheduler.complete_quiet(step, len(self._ends), self._next_tokens)
         else:
             advanced = self.scheduler.complete(step, self._tokens(step))
         if self._log is not None and self._on_events is not None:
@@ -102,8 +102,8 @@ class VirtualEngine:
         return stats_of(self.scheduler)
 
     def _tokens(self, step: Schedule) -> list[int | None]:
-        draw = self._next_token
+        draw = self._next_tokens
         return [
-            draw(sequence) if sequence.num_computed + count == sequence.num_tokens else None
+            draw(sequence, 1)[0] if sequence.num_computed + count == sequence.num_tokens else None
             for sequence, count in step.batch
         ]

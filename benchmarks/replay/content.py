@@ -58,7 +58,7 @@ class Content:
         return keys if limit >= len(keys) else keys[:limit]
 
     def line_blocks(self, number: int) -> tuple[list[tuple[int, int]], int]:
-        """For ceilings: a name for each full engine block of prompt and answer, and how many of the first ones
+        """For ceilings: a name for each full block of prompt and answer, and how many of the first ones
         a cache could have served."""
         request = self.trace.requests[number]
         total = (request.input_tokens + request.output_tokens - 1) // self.block_size
@@ -96,7 +96,7 @@ class Content:
 
 
 def _next_turns(trace: Trace) -> list[int | None]:
-    """Of each request the first one that waits for its answer, if that one's prompt goes on where it ended and
+    """Of each request the first that waits for its answer, if that one's prompt goes on where it ended and
     is long enough to repeat it."""
     turns: list[int | None] = [None] * len(trace.requests)
     for number, request in enumerate(trace.requests):

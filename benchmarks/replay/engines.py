@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, islice
 
 from benchmarks.replay.content import MODEL, SCOPE, Content
 from gateway.events.ledger import Ledger
@@ -110,8 +110,8 @@ class Answers:
         )
         return EngineRequest(name, self._content.tokens(number), sampling, SCOPE)
 
-    def next_token(self, sequence: SequenceState) -> int:
-        return next(self._running[sequence.request.request_id])
+    def next_tokens(self, sequence: SequenceState, count: int) -> list[int]:
+        return list(islice(self._running[sequence.request.request_id], count))
 
     def forget(self, number: int) -> None:
         del self._running[str(number)]
@@ -121,7 +121,7 @@ def virtual_engine(
     profile: Profile, content: Content, answers: Answers, on_batch: Callable[[EventBatch], None] | None
 ) -> VirtualEngine:
     """`profile` in blocks of the replay's size."""
-    return VirtualEngine(profile.engine_config(MODEL), profile.timing, answers.next_token, on_batch)
+    return VirtualEngine(profile.engine_config(MODEL), profile.timing, answers.next_tokens, on_batch)
 
 
 def new_ledger(block_size: int) -> Ledger:

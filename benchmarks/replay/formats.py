@@ -1,4 +1,4 @@
-"""Loaders of published trace formats. Sources and licences of the files we carry: benchmarks/traces/README.md.
+"""Loaders of published trace formats. Sources and licences of our files: benchmarks/traces/README.md.
 
 mooncake  one request a line: `timestamp` ms, `input_length`, `output_length`, `hash_ids` of 512 tokens
 agentic   one coding session a line: `requests` with `t` s, `in`, `out`, `hash_ids` of 64 tokens

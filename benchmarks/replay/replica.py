@@ -1,4 +1,4 @@
-"""One gateway replica of a replay: the product's index, loads, policy and feedback, put together as the router
+"""One gateway replica of a replay: the product's index, loads, policy and feedback, together as the router
 does it, with the step order of `gateway.routing.router` (match → score → pick → lease → placement)."""
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def virtual(batches: list[EventBatch] | None = None) -> VirtualEngine:
     return VirtualEngine(
         config,
         timing,
-        lambda sequence: 1_000 + len(sequence.output),
+        lambda sequence, count: [1_000 + len(sequence.output) + i for i in range(count)],
         None if batches is None else batches.append,
     )
 
@@ -139,7 +139,7 @@ def lived(seed: int, *, step_by_step: bool, eos: frozenset[int]) -> Life:
     engine = VirtualEngine(
         config,
         LinearTiming(prefill_token_s=0.001, step_s=0.01),
-        lambda sequence: 1_000 + len(sequence.output) % 29,
+        lambda sequence, count: [1_000 + (len(sequence.output) + i) % 29 for i in range(count)],
         life.batches.append,
         eos_token_ids=eos,
     )

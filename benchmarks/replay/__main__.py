@@ -1,0 +1,106 @@
+"""``python -m benchmarks.replay TRACE --format mooncake --workers 8 --blocks-per-worker 850 --rate 4,8``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks.replay.batch import run_cases
+from benchmarks.replay.cases import BLOCK_SIZES, FLOOR, Case, Source, policies_named, save
+from benchmarks.replay.formats import FORMATS
+from benchmarks.replay.report import draw, show
+from benchmarks.replay.simulation import Delays
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("trace", type=click.Path(exists=True, dir_okay=False))
+@click.option("--format", "kind", type=click.Choice(list(FORMATS)), required=True)
+@click.option("--workers", type=click.IntRange(min=1), default=8)
+@click.option(
+    "--blocks-per-worker", type=click.IntRange(min=1), required=True, help="Blocks of --block-size."
+)
+@click.option("--block-size", type=int, default=0, help="Tokens; 0: mooncake 512, agentic 256, else 16.")
+@click.option("--profile", default="h100-8b", help="Also a mix, h100-8b*6+l4-8b*2.")
+@click.option("--rate", "rates", default="4", help="Requests a second, several split by commas.")
+@click.option(
+    "--policy", default="all", help="all, or names split by commas; by ; with parameters, name:k=v."
+)
+@click.option("--replicas", type=click.IntRange(min=1), default=1)
+@click.option("--sharing/--no-sharing", default=True, help="Whether replicas share what they know.")
+@click.option("--event-delay", type=float, default=0.01, help="Seconds from an engine's step to the index.")
+@click.option("--placement-delay", type=float, default=0.005, help="Seconds to other replicas.")
+@click.option("--load-interval", type=float, default=0.1, help="Seconds between a replica's load reports.")
+@click.option("--slo-ttft", type=float, default=5.0, help="Seconds; goodput counts requests within both.")
+@click.option("--slo-tpot", type=float, default=0.1, help="Seconds a token.")
+@click.option("--limit", type=int, default=None, help="Only the first so many requests.")
+@click.option("--longest", type=int, default=131_072, help="Leave out requests of more tokens in all.")
+@click.option(
+    "--copies", type=click.IntRange(min=1), default=1, help="Independent sets of sessions (agentic)."
+)
+@click.option("--seed", type=int, default=0)
+@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes.")
+@click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path), default=None)
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), default=None)
+def main(
+    trace: str,
+    kind: str,
+    workers: int,
+    blocks_per_worker: int,
+    block_size: int,
+    profile: str,
+    rates: str,
+    policy: str,
+    replicas: int,
+    sharing: bool,
+    event_delay: float,
+    placement_delay: float,
+    load_interval: float,
+    slo_ttft: float,
+    slo_tpot: float,
+    limit: int | None,
+    longest: int,
+    copies: int,
+    seed: int,
+    jobs: int,
+    out: Path | None,
+    plot: Path | None,
+) -> None:
+    """Replay a request trace in virtual time against simulated engines, once for each policy and rate."""
+    size = block_size or BLOCK_SIZES[kind]
+    longest = min(longest, blocks_per_worker * size - 1)
+    source = Source(trace, kind, block_size, limit, longest, copies, seed)
+    names = policies_named(policy)
+    if FLOOR not in names:
+        names = [FLOOR, *names]
+    cases = [
+        Case(
+            policy=name,
+            workers=workers,
+            blocks_per_worker=blocks_per_worker,
+            rate=float(rate),
+            profile=profile,
+            replicas=replicas,
+            shared=sharing,
+            seed=seed,
+            delays=Delays(event_delay, placement_delay, load_interval),
+            slo_ttft_s=slo_ttft,
+            slo_tpot_s=slo_tpot,
+        )
+        for rate in rates.split(",")
+        for name in names
+    ]
+    try:
+        rows = run_cases(source, cases, jobs)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    show(rows, Console(width=150))
+    if out is not None:
+        save(rows, out)
+    if plot is not None:
+        draw(rows, plot)
+
+
+if __name__ == "__main__":
+    main()

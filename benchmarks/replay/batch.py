@@ -1,0 +1,56 @@
+"""Many cases of one trace, over several processes where there are cores."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from benchmarks.replay.cases import Case, Row, Source, limits_of, run_case, with_ceilings
+from benchmarks.replay.content import Content
+
+
+def run_cases(source: Source, cases: Sequence[Case], jobs: int = 1) -> list[Row]:
+    """Rows in the order of the cases, ceilings and floors filled in. Raises ValueError."""
+    content = source.content()
+    rows = list(_with_bar(_rows(source, content, cases, jobs), cases, content, jobs))
+    by_number = [row for _number, row in sorted(rows, key=lambda pair: pair[0])]
+    return with_ceilings(by_number, limits_of(content, cases))
+
+
+def _rows(source: Source, content: Content, cases: Sequence[Case], jobs: int) -> Iterator[tuple[int, Row]]:
+    if jobs <= 1:
+        for number, case in enumerate(cases):
+            yield number, run_case(content, case)
+        return
+    # every process reads the trace once and takes every jobs-th case
+    shares = [[(number, cases[number]) for number in range(job, len(cases), jobs)] for job in range(jobs)]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for done in pool.map(_share, [source] * jobs, shares):
+            yield from done
+
+
+def _share(source: Source, share: list[tuple[int, Case]]) -> list[tuple[int, Row]]:
+    content = source.content()
+    return [(number, run_case(content, case)) for number, case in share]
+
+
+def _with_bar(
+    rows: Iterable[tuple[int, Row]], cases: Sequence[Case], content: Content, jobs: int
+) -> Iterator[tuple[int, Row]]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(file=sys.stderr)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"{content.trace.name}: {len(content.trace.requests)} requests", total=len(cases))
+        for row in rows:
+            bar.advance(task)
+            yield row

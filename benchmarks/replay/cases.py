@@ -1,0 +1,198 @@
+"""One line of a replay's results: what was asked for, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from benchmarks.replay import formats
+from benchmarks.replay.ceilings import Ceilings, ceilings
+from benchmarks.replay.content import Content
+from benchmarks.replay.floor import PooledFleet
+from benchmarks.replay.outcome import Summary, summarise
+from benchmarks.replay.simulation import Delays, Progress, Setup, Simulation
+from benchmarks.replay.trace import coarser, shortened
+from gateway.routing.policy import Policy
+from gateway.routing.registry import DEFAULT_POLICY, POLICIES, make_policy
+from workers.profiles import Profile, profile_named
+
+FLOOR = "floor"
+BLOCK_SIZES = {"mooncake": 512, "agentic": 256, "bailian": 16, "csv": 16}
+"""Tokens in an engine block where nothing else is said: the trace's own, or for prompts of 100,000 tokens
+several of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which trace, and what of it."""
+
+    path: str
+    kind: str
+    block_size: int = 0
+    """0 is the format's usual one."""
+    limit: int | None = None
+    longest: int | None = 131_072
+    copies: int = 1
+    seed: int = 0
+
+    def content(self) -> Content:
+        """Raises ValueError, OSError."""
+        trace = formats.load(Path(self.path), self.kind, copies=self.copies, seed=self.seed)
+        trace = shortened(trace, limit=self.limit, longest=self.longest)
+        size = self.block_size or BLOCK_SIZES[self.kind]
+        if size > trace.unit:
+            trace = coarser(trace, size)
+        return Content(trace, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run. `policy` is a name, with parameters as in ``estimated_ttft:work_weight=1``; ``floor`` is the
+    pooled fleet."""
+
+    policy: str
+    workers: int
+    blocks_per_worker: int
+    rate: float
+    """Requests a second offered on average."""
+    profile: str = "h100-8b"
+    replicas: int = 1
+    shared: bool = True
+    seed: int = 0
+    delays: Delays = field(default_factory=Delays)
+    slo_ttft_s: float = 5.0
+    slo_tpot_s: float = 0.1
+
+
+Row = dict[str, object]
+
+
+def run_case(content: Content, case: Case, progress: Progress | None = None) -> Row:
+    """Raises ValueError for a policy, a profile or a cache that cannot be replayed."""
+    profiles = profiles_of(case, content.block_size)
+    setup = Setup(
+        profiles=profiles,
+        speed=case.rate / content.trace.rate,
+        replicas=case.replicas,
+        shared=case.shared,
+        delays=case.delays,
+        seed=case.seed,
+    )
+    if case.policy == FLOOR:
+        run = PooledFleet(content, setup, progress).run()
+    else:
+        name, params = policy_and_params(case.policy)
+
+        def new_policy(random: Random) -> Policy:
+            return make_policy(name, params, random=random)
+
+        run = Simulation(content, setup, new_policy, progress).run()
+    summary = summarise(
+        run.outcomes,
+        case.workers,
+        slo_ttft_s=case.slo_ttft_s,
+        slo_tpot_s=case.slo_tpot_s,
+        busy_s=run.busy_s,
+        preemptions=run.preemptions,
+    )
+    return _row(content, case, summary)
+
+
+def with_ceilings(rows: Sequence[Row], limits: Mapping[tuple[int, int], Ceilings]) -> list[Row]:
+    """Every row with the ceilings of its fleet, given by (workers, blocks a worker), and the floor's times
+    where the floor was run."""
+    floors = {_point(row): row for row in rows if row["policy"] == FLOOR}
+    finished = []
+    for row in rows:
+        limit = limits[int(str(row["workers"])), int(str(row["blocks_per_worker"]))]
+        floor = floors.get(_point(row), {})
+        finished.append(
+            row
+            | {
+                "ceiling_hit_rate": limit.pooled_lru,
+                "infinite_hit_rate": limit.infinite,
+                "clairvoyant_hit_rate": limit.clairvoyant,
+                "floor_ttft_p50_s": floor.get("ttft_p50_s"),
+                "floor_ttft_p99_s": floor.get("ttft_p99_s"),
+            }
+        )
+    return finished
+
+
+def limits_of(content: Content, cases: Sequence[Case]) -> dict[tuple[int, int], Ceilings]:
+    fleets = {(case.workers, case.blocks_per_worker) for case in cases}
+    return {fleet: ceilings(content, fleet[0] * fleet[1]) for fleet in sorted(fleets)}
+
+
+def profiles_of(case: Case, block_size: int) -> list[Profile]:
+    """``h100-8b`` for all, or ``h100-8b*6+l4-8b*2``. Raises ValueError where the counts do not add up."""
+    parts = case.profile.split("+")
+    profiles: list[Profile] = []
+    for part in parts:
+        name, star, count = part.partition("*")
+        if not star and len(parts) > 1:
+            raise ValueError(f"how many of {name!r}? Say {name}*3")
+        profiles += [profile_named(name)] * (int(count) if star else case.workers)
+    if len(profiles) != case.workers:
+        raise ValueError(f"{case.profile!r} are {len(profiles)} engines, {case.workers} are asked for")
+    return [_sized(profile, case.blocks_per_worker, block_size) for profile in profiles]
+
+
+def policy_and_params(text: str) -> tuple[str, dict[str, float]]:
+    name, _colon, rest = text.partition(":")
+    params: dict[str, float] = {}
+    for pair in filter(None, rest.split(",")):
+        key, _equals, value = pair.partition("=")
+        params[key] = float(value)
+    return name, params
+
+
+def policies_named(text: str) -> list[str]:
+    """``all`` is the floor and every policy there is; else names split by ``;``, or by commas where none
+    has parameters."""
+    if text == "all":
+        return [FLOOR, *POLICIES]
+    if ";" in text or ":" in text:
+        return text.split(";")
+    return text.split(",")
+
+
+def save(rows: Sequence[Row], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+
+
+def _sized(profile: Profile, blocks: int, block_size: int) -> Profile:
+    longest = min(profile.max_model_len, blocks * block_size)
+    return replace(profile, num_blocks=blocks, block_size=block_size, max_model_len=longest)
+
+
+def _row(content: Content, case: Case, summary: Summary) -> Row:
+    figures = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(summary).items()}
+    return {
+        "trace": content.trace.name,
+        "block_size": content.block_size,
+        "policy": case.policy,
+        "default": case.policy == DEFAULT_POLICY,
+        "workers": case.workers,
+        "blocks_per_worker": case.blocks_per_worker,
+        "cache_share": round(
+            case.workers * case.blocks_per_worker * content.block_size / content.trace.working_set(), 4
+        ),
+        "rate": case.rate,
+        "profile": case.profile,
+        "replicas": case.replicas,
+        "shared": case.shared,
+        "seed": case.seed,
+        "slo_ttft_s": case.slo_ttft_s,
+        "slo_tpot_s": case.slo_tpot_s,
+        **figures,
+    }
+
+
+def _point(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in ("trace", "workers", "blocks_per_worker", "rate", "profile"))

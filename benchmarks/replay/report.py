@@ -1,0 +1,114 @@
+"""Rows as tables and as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.replay.cases import FLOOR, Row
+
+_COLUMNS = (
+    ("hit", "hit_rate", "{:.3f}"),
+    ("of pooled", "share", "{:.2f}"),
+    ("balance", "balance", "{:.2f}"),
+    ("TTFT p50 s", "ttft_p50_s", "{:.3f}"),
+    ("p90", "ttft_p90_s", "{:.2f}"),
+    ("p99", "ttft_p99_s", "{:.2f}"),
+    ("× floor p50", "p50_x", "{:.2f}"),
+    ("× floor p99", "p99_x", "{:.2f}"),
+    ("TPOT p99 ms", "tpot_ms", "{:.0f}"),
+    ("goodput/s", "goodput_rps", "{:.2f}"),
+)
+
+
+def number(row: Row, name: str) -> float:
+    """A row's figure; NaN where it has none."""
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def derived(row: Row) -> dict[str, float]:
+    """What tables show beside the figures themselves: shares of ceiling and floor."""
+    return {
+        "share": _ratio(number(row, "hit_rate"), number(row, "ceiling_hit_rate")),
+        "p50_x": _ratio(number(row, "ttft_p50_s"), number(row, "floor_ttft_p50_s")),
+        "p99_x": _ratio(number(row, "ttft_p99_s"), number(row, "floor_ttft_p99_s")),
+        "tpot_ms": 1e3 * number(row, "tpot_p99_s"),
+    }
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    """One table for each point."""
+    for point in points(rows):
+        first = point[0]
+        title = (
+            f"{first['trace']}: {first['workers']} × {first['profile']}, {first['blocks_per_worker']} blocks "
+            f"of {first['block_size']} ({number(first, 'cache_share'):.0%} of the working set), "
+            f"{number(first, 'rate'):g} requests/s, pooled LRU {number(first, 'ceiling_hit_rate'):.3f}, "
+            f"infinite {number(first, 'infinite_hit_rate'):.3f}"
+        )
+        table = Table(title=title, title_justify="left")
+        table.add_column("policy")
+        for heading, _name, _form in _COLUMNS:
+            table.add_column(heading, justify="right")
+        for row in point:
+            figures = {name: number(row, name) for _heading, name, _form in _COLUMNS} | derived(row)
+            label = f"{row['policy']}{'' if row['shared'] else ' (nothing shared)'}"
+            if row["replicas"] != 1:
+                label += f" × {row['replicas']}"
+            table.add_row(label, *(form.format(figures[name]) for _heading, name, form in _COLUMNS))
+        console.print(table)
+
+
+def points(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows that differ in nothing but policy and replicas."""
+    names = ("trace", "workers", "blocks_per_worker", "rate", "profile")
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return list(groups.values())
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """TTFT p50 and p99 over the rate, one line a policy; one row of panels for each fleet. Needs
+    matplotlib."""
+    from matplotlib.figure import Figure
+
+    fleets = list(dict.fromkeys((row["trace"], row["workers"], row["blocks_per_worker"]) for row in rows))
+    figure = Figure(figsize=(12, 4 * len(fleets)), layout="constrained")
+    panels = figure.subplots(len(fleets), 2, squeeze=False)
+    for fleet, (left, right) in zip(fleets, panels, strict=True):
+        own = [r for r in rows if (r["trace"], r["workers"], r["blocks_per_worker"]) == fleet]
+        for policy in dict.fromkeys(str(row["policy"]) for row in own):
+            line = sorted(
+                ((number(r, "rate"), r) for r in own if r["policy"] == policy), key=lambda pair: pair[0]
+            )
+            rates = [rate for rate, _row in line]
+            strong = policy == FLOOR or any(row["default"] for _rate, row in line)
+            for panel, name in ((left, "ttft_p50_s"), (right, "ttft_p99_s")):
+                panel.plot(
+                    rates,
+                    [number(row, name) for _rate, row in line],
+                    label=policy,
+                    marker="o",
+                    linewidth=2.5 if strong else 1,
+                    linestyle="--" if policy == FLOOR else "-",
+                )
+        for panel, name in ((left, "p50"), (right, "p99")):
+            panel.set(
+                xlabel="requests/s",
+                ylabel=f"TTFT {name}, s",
+                yscale="log",
+                title=f"{fleet[0]}, {fleet[1]} workers × {fleet[2]} blocks",
+            )
+            panel.grid(alpha=0.3)
+        right.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=80)
+
+
+def _ratio(value: float, of: float) -> float:
+    return value / of if of else float("nan")
