@@ -21,7 +21,7 @@ from gateway.events.ledger_state import LedgerStats
 from gateway.events.ports import NullObserver, Observer, Sink, Snapshot, Source
 from gateway.events.silence import SilenceWatch
 from gateway.events.sockets import ReplayTimeout, Subscription, parse_frames, replay, subscribe
-from gateway.events.stream import EventStream, Verdict
+from gateway.events.stream import START, EventStream, Verdict
 from gateway.index.changes import Change, Cleared, Stored
 from gateway.kv.codec import decode_batch
 from gateway.types import Clock, WorkerId
@@ -216,7 +216,8 @@ class Follower:
         self._epochs += 1
         for worker, ledger in self._ledgers.items():
             self._observer.epoch(worker, reason)
-            await self._sink.apply(worker, ledger.reset(), self._stream.position)
+            # the batch that begins the epoch may be noted as read already; these empty books are from before it
+            await self._sink.apply(worker, ledger.reset(), START)
 
     async def _apply(self, payload: bytes, *, live: bool) -> None:
         try:

@@ -11,10 +11,12 @@ a block is counted once too often here, and only feedback takes it out again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.events.ledger_state import (
     FORMAT,
+    BlockEntry,
+    Journal,
     LedgerState,
     LedgerStats,
     dump_state,
@@ -45,7 +47,9 @@ class Ledger:
         block_size: int = BLOCK_SIZE,
         max_waiting: int = DEFAULT_MAX_WAITING,
         max_tier_blocks: int = DEFAULT_MAX_TIER_BLOCKS,
+        journal: bool = False,
     ) -> None:
+        """With a `journal`, `take_journal` tells what changed in the books since it was last asked."""
         self.unsupported = ""
         """Why this engine's blocks can't be indexed, in words for a person; empty while they can."""
         self._model = model
@@ -60,6 +64,10 @@ class Ledger:
         """Copies on the GPU where they are not one: more, or none (a slower tier holds the block)."""
         self._waiting = WaitingRoom(max_waiting)
         self._tiers = Tiers(max_tier_blocks)
+        self._touched: set[EngineHash] | None = set() if journal else None
+        """Engine blocks whose entries may be others than the journal last told."""
+        if journal:
+            self._waiting.touched, self._tiers.touched = set(), set()
         self._rejected = self._foreign_groups = self._unknown_removals = 0
 
     def __repr__(self) -> str:
@@ -97,6 +105,7 @@ class Ledger:
         self._waiting.clear()
         self._tiers.clear()
         self._stride, self._group, self.unsupported = 0, None, ""
+        self._touch_all()
         return [Cleared()]
 
     def stats(self) -> LedgerStats:
@@ -152,6 +161,44 @@ class Ledger:
                 for key in self._units.get(block) or (last,):
                     yield key, copies
 
+    # for a writer, who keeps a copy of the books elsewhere
+
+    def take_journal(self) -> Journal:
+        """What changed since the last call. After a Cleared among the changes it is all that is left."""
+        touched, waiting, tiers = self._touched or set(), self._waiting.touched, self._tiers.touched
+        journal = Journal(
+            blocks={block: self._entry(block) for block in touched},
+            waiting={number: self._waiting.get(number) for number in waiting or ()},
+            tiers={place: self._tiers.copies(*place) for place in tiers or ()},
+        )
+        for collection in (touched, waiting, tiers):
+            if collection is not None:
+                collection.clear()
+        return journal
+
+    def _entry(self, block: EngineHash) -> BlockEntry | None:
+        last = self._last.get(block)
+        if last is None:
+            return None
+        return BlockEntry(self._copies.get(block, 1), self._units.get(block) or (last,))
+
+    def _touch(self, blocks: Iterable[EngineHash]) -> None:
+        if self._touched is not None:
+            self._touched.update(blocks)
+
+    def _touch_all(self) -> None:
+        """The copy elsewhere was emptied: the next journal is whole."""
+        if self._touched is not None:
+            self._touched = set(self._last)
+            self._waiting.touched = set()
+            self._tiers.touched = set(self._tiers.places())
+
+    def retell(self) -> None:
+        """The next journal is whole: the copy elsewhere is lost."""
+        self._touch_all()
+        if self._waiting.touched is not None:
+            self._waiting.touched.update(waiting.number for waiting in self._waiting)
+
     # removals
 
     def _remove(self, event: BlockRemoved, removed: list[BlockKey]) -> None:
@@ -161,6 +208,7 @@ class Ledger:
             return
         if not self._counts(event):
             return
+        self._touch(event.block_hashes)
         simple = self._stride == 1 and not self._tiers
         for block in event.block_hashes:
             key = self._last.get(block)
@@ -187,6 +235,7 @@ class Ledger:
         if self._copies.get(block) == 0 and block not in self._tiers:
             del self._last[block], self._copies[block]
             self._units.pop(block, None)
+            self._touch((block,))
 
     def _clear(self) -> Change:
         """The GPU's prefix cache is empty; slower tiers are not part of it."""
@@ -195,6 +244,7 @@ class Ledger:
         self._units = {block: self._units[block] for block in kept if block in self._units}
         self._copies = dict.fromkeys(kept, 0)
         self._waiting.clear()
+        self._touch_all()
         return Cleared()
 
     # stores
@@ -235,6 +285,7 @@ class Ledger:
         changes: list[Change],
     ) -> None:
         stride, known = self._stride, self._last
+        self._touch(event.block_hashes)
         if stride == 1 and not gone:  # the hot path: blocks of our size, nearly all of them new
             for block, key in zip(event.block_hashes, keys, strict=True):
                 if block in known:
@@ -268,6 +319,7 @@ class Ledger:
         """A slower tier. Most such stores bring only names, known or still to come; some bring tokens too."""
         for block in self._tiers.stored(event.medium or GPU, event.block_hashes):
             self._forget_if_unused(block)
+        self._touch(event.block_hashes)
         parent = event.parent_block_hash
         if event.token_ids and (parent is None or parent in self._last) and self._fits(event):
             keys = self._keys(event, None if parent is None else self._last[parent])

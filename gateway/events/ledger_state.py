@@ -11,6 +11,7 @@ from typing import cast
 import msgspec
 
 from gateway.errors import EventDecodeError
+from gateway.events.waiting import Waiting
 from gateway.kv.events import BlockStored
 from gateway.types import BlockKey, EngineHash
 
@@ -51,6 +52,25 @@ class LedgerStats:
     """Blocks in slower tiers, by medium."""
     unresolved: int
     """Of these, blocks whose key is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEntry:
+    """One of the engine's blocks in the books: its copies on the GPU, and our keys for it."""
+
+    copies: int
+    keys: tuple[BlockKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What changed in the books: entries as they are now, None where they are gone."""
+
+    blocks: dict[EngineHash, BlockEntry | None]
+    waiting: dict[int, Waiting | None]
+    """By the number under which it waits."""
+    tiers: dict[tuple[str, EngineHash], int]
+    """Copies by medium and block."""
 
 
 _decoder = msgspec.msgpack.Decoder(LedgerState)

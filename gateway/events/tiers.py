@@ -15,6 +15,8 @@ class Tiers:
     """Copies by medium and engine hash, at most `max_blocks` a medium: beyond it the oldest are forgotten."""
 
     def __init__(self, max_blocks: int) -> None:
+        self.touched: set[tuple[str, EngineHash]] | None = None
+        """Places whose copies changed; None where nobody keeps account of it."""
         self._max_blocks = max_blocks
         self._media: dict[str, OrderedDict[EngineHash, int]] = {}
 
@@ -33,7 +35,11 @@ class Tiers:
         held = self._media.setdefault(medium, OrderedDict())
         for block in blocks:
             held[block] = held.get(block, 0) + 1
-        return [held.popitem(last=False)[0] for _ in range(len(held) - self._max_blocks)]
+            self._touch(medium, block)
+        forgotten = [held.popitem(last=False)[0] for _ in range(len(held) - self._max_blocks)]
+        for block in forgotten:
+            self._touch(medium, block)
+        return forgotten
 
     def removed(self, medium: str, blocks: Iterable[EngineHash]) -> list[EngineHash]:
         """One copy of each less; returns those that this medium holds no more."""
@@ -42,6 +48,7 @@ class Tiers:
         if held is None:
             return gone
         for block in blocks:
+            self._touch(medium, block)
             if held.get(block, 0) > 1:
                 held[block] -= 1
             elif held.pop(block, None) is not None:
@@ -50,6 +57,17 @@ class Tiers:
 
     def clear(self) -> None:
         self._media.clear()
+
+    def copies(self, medium: str, block: EngineHash) -> int:
+        return self._media.get(medium, {}).get(block, 0)
+
+    def places(self) -> Iterator[tuple[str, EngineHash]]:
+        """Every medium and block in it."""
+        return ((medium, block) for medium, held in self._media.items() for block in held)
+
+    def _touch(self, medium: str, block: EngineHash) -> None:
+        if self.touched is not None:
+            self.touched.add((medium, block))
 
     def sizes(self) -> dict[str, int]:
         """Blocks held, by medium."""

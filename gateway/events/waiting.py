@@ -11,13 +11,15 @@ from gateway.types import EngineHash
 
 
 class Waiting:
-    """One store that waits. `gone` are the positions of its blocks that were removed again meanwhile."""
+    """One store that waits. `gone` are the positions of its blocks that were removed again meanwhile; `number`
+    is its place in the order in which they came."""
 
-    __slots__ = ("event", "gone")
+    __slots__ = ("event", "gone", "number")
 
     def __init__(self, event: BlockStored, gone: Iterable[int] = ()) -> None:
         self.event = event
         self.gone = set(gone)
+        self.number = -1
 
 
 class WaitingRoom:
@@ -26,8 +28,11 @@ class WaitingRoom:
     def __init__(self, max_blocks: int) -> None:
         self.dropped = 0
         """Blocks given up so far because too many waited."""
+        self.touched: set[int] | None = None
+        """Numbers of stores that came, changed or left; None where nobody keeps account of it."""
         self._max_blocks = max_blocks
         self._blocks = 0
+        self._next = 0
         self._order: OrderedDict[int, Waiting] = OrderedDict()
         self._by_parent: dict[EngineHash | None, list[Waiting]] = {}
         self._places: dict[EngineHash, list[tuple[Waiting, int]]] = {}
@@ -41,7 +46,10 @@ class WaitingRoom:
 
     def add(self, waiting: Waiting) -> None:
         event = waiting.event
-        self._order[id(waiting)] = waiting
+        waiting.number = self._next
+        self._next += 1
+        self._order[waiting.number] = waiting
+        self._touch(waiting)
         self._by_parent.setdefault(event.parent_block_hash, []).append(waiting)
         for place, block in enumerate(event.block_hashes):
             self._places.setdefault(block, []).append((waiting, place))
@@ -55,7 +63,7 @@ class WaitingRoom:
         """Those that waited for this block; they wait no more."""
         found = self._by_parent.get(parent, [])
         for waiting in found:
-            del self._order[id(waiting)]
+            del self._order[waiting.number]
             self._leave(waiting)
         return found
 
@@ -64,6 +72,7 @@ class WaitingRoom:
         for waiting, place in self._places.get(block, ()):
             if place not in waiting.gone:
                 waiting.gone.add(place)
+                self._touch(waiting)
                 return True
         return False
 
@@ -73,8 +82,16 @@ class WaitingRoom:
         self._places.clear()
         self._blocks = 0
 
+    def get(self, number: int) -> Waiting | None:
+        return self._order.get(number)
+
+    def _touch(self, waiting: Waiting) -> None:
+        if self.touched is not None:
+            self.touched.add(waiting.number)
+
     def _leave(self, waiting: Waiting) -> None:
         event = waiting.event
+        self._touch(waiting)
         self._blocks -= len(event.block_hashes)
         _drop(self._by_parent, event.parent_block_hash, waiting)
         for place, block in enumerate(event.block_hashes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -126,3 +127,9 @@ def test_packing() -> None:
     for wrong in (-1, 2**32):
         with pytest.raises(OverflowError):
             pack_tokens([wrong])
+
+
+def test_the_docs_show_the_same_vectors() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "block-keys.md").read_text()
+    for value in (*ROOTS.values(), *KEYS, KEY_WITH_MEDIA):
+        assert f"`{value:016X}`" in page
