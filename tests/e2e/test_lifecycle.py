@@ -1,0 +1,149 @@
+"""Starting, stopping, and what a fleet does when a worker dies or comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import psutil
+
+from tests.e2e.conftest import ROOT, start_fleet, wait_until
+
+LONG = "A prompt long enough to fill a few blocks of sixteen tokens each, and then some more. " * 4
+
+
+def ask(url: str, content: str = LONG) -> httpx.Response:
+    body = {"model": "tiny", "max_tokens": 2, "messages": [{"role": "user", "content": content}]}
+    return httpx.post(url + "/v1/chat/completions", json=body, trust_env=False, timeout=60)
+
+
+def run(*args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *args], cwd=ROOT, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    with start_fleet(tmp_path) as fleet:
+        children = psutil.Process(fleet.process.pid).children(recursive=True)
+        assert len(children) >= 2
+        assert fleet.stop() == 0
+    _, alive = psutil.wait_procs(children, timeout=15)
+    assert alive == []
+    assert "ready: " in fleet.log.read_text()
+    assert "Traceback" not in fleet.output()
+
+
+def test_workers_end_with_a_killed_gateway(tmp_path: Path) -> None:
+    with start_fleet(tmp_path) as fleet:
+        children = psutil.Process(fleet.process.pid).children(recursive=True)
+        fleet.process.send_signal(signal.SIGKILL)
+        fleet.process.wait()
+        _, alive = psutil.wait_procs(children, timeout=30)
+        assert alive == []
+
+
+def test_a_taken_port_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run("serve", "--port", str(port), "--worker", "http://127.0.0.1:1")
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_serving_nobody_says_what_to_do() -> None:
+    done = run("serve")
+    assert done.returncode == 2
+    assert "--worker URL" in done.stderr
+
+
+def test_a_bad_worker_line_is_explained() -> None:
+    done = run("serve", "--worker", "http://127.0.0.1:1,evnts=tcp://x:1")
+    assert done.returncode == 2
+    assert "evnts" in done.stderr
+
+
+def test_an_unknown_policy_lists_those_there_are() -> None:
+    done = run("serve", "--worker", "http://127.0.0.1:1", "--policy", "best")
+    assert done.returncode == 2
+    assert "estimated_ttft" in done.stderr
+
+
+def test_a_model_that_is_not_there_fails_with_the_workers_own_words(tmp_path: Path) -> None:
+    done = run("up", "--model", "/no/such/model", "--port", "0", "--run-dir", str(tmp_path))
+    assert done.returncode == 2
+    assert "/no/such/model" in done.stderr
+
+
+def test_a_worker_that_dies_loses_its_blocks_and_returns_empty(tmp_path: Path) -> None:
+    with start_fleet(tmp_path) as fleet:
+        first = ask(fleet.url)
+        fleet.settle()
+        holder = first.headers["x-gateway-worker"]
+        assert int(ask(fleet.url).headers["x-gateway-matched-tokens"]) > 0
+        port = holder.rsplit(":", 1)[1]
+        process = next(
+            p
+            for p in psutil.Process(fleet.process.pid).children()
+            if port in p.cmdline()[p.cmdline().index("--port") + 1]
+        )
+        command, env = process.cmdline(), process.environ()
+        os.kill(process.pid, signal.SIGKILL)
+        # the next request finds the other worker, in the same try or by failover: never an error
+        during = ask(fleet.url)
+        assert during.status_code == 200
+        assert during.headers["x-gateway-worker"] != holder
+        command[command.index("--exit-with-parent")] = "--seed=0"
+        with (tmp_path / "again.log").open("wb") as log:
+            again = subprocess.Popen(
+                command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        try:
+            wait_until(lambda: _events_of(fleet.workers(), holder)["epochs"] >= 1, 60, "a new epoch")
+            wait_until(lambda: _row(fleet.workers(), holder)["state"] == "ready", 60, "its return")
+            assert _row(fleet.workers(), holder)["indexed_blocks"] == 0
+            body = {"model": "tiny", "messages": [{"role": "user", "content": LONG}]}
+            answer = httpx.post(fleet.admin + "/admin/explain", json=body, trust_env=False).json()
+            assert {w["worker"]: w["matched_tokens"] for w in answer["workers"]}[holder] == 0
+        finally:
+            again.terminate()
+            again.wait(30)
+
+
+def _row(rows: list[dict[str, object]], worker: str) -> dict[str, object]:
+    return next(r for r in rows if r["id"] == worker)
+
+
+def _events_of(rows: list[dict[str, object]], worker: str) -> dict[str, int]:
+    return _row(rows, worker)["events"]  # type: ignore[return-value]
+
+
+def test_admin_changes_the_fleet_at_run_time(tmp_path: Path) -> None:
+    with start_fleet(tmp_path) as fleet:
+        one, two = [w["id"] for w in fleet.workers()]
+        with httpx.Client(base_url=fleet.admin, trust_env=False, timeout=30) as admin:
+            assert admin.post("/admin/workers/drain", json={"id": one}).status_code == 200
+            assert {ask(fleet.url, f"drained {i}").headers["x-gateway-worker"] for i in range(4)} == {two}
+            assert admin.post("/admin/workers/resume", json={"id": one}).status_code == 200
+            assert admin.put("/admin/policy", json={"policy": "round_robin"}).json() == {"*": "round_robin"}
+            assert {ask(fleet.url, f"turn {i}").headers["x-gateway-worker"] for i in range(4)} == {one, two}
+            refused = admin.put("/admin/policy", json={"policy": "nonsense"})
+            assert refused.status_code == 400
+            assert "round_robin" in refused.json()["error"]["message"]
+            assert admin.delete("/admin/workers", params={"id": one}).status_code == 200
+            assert [w["id"] for w in fleet.workers()] == [two]
+            assert admin.delete("/admin/workers", params={"id": one}).status_code == 404
+            again = admin.post("/admin/workers", json={"url": one})
+            assert again.status_code == 201, again.text
+            wait_until(lambda: all(w["state"] == "ready" for w in fleet.workers()), 30, "the added worker")
+            assert admin.post("/admin/workers", json={"url": "ftp://x"}).status_code == 400
+            assert admin.post("/admin/index/verify").json() == {"status": "sound"}
