@@ -216,7 +216,7 @@ class Follower:
         self._epochs += 1
         for worker, ledger in self._ledgers.items():
             self._observer.epoch(worker, reason)
-            # the batch that begins the epoch may be noted as read already; these empty books are from before it
+            # the batch that begins the epoch is noted as read already; empty books are from before it
             await self._sink.apply(worker, ledger.reset(), START)
 
     async def _apply(self, payload: bytes, *, live: bool) -> None:

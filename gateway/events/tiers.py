@@ -59,7 +59,8 @@ class Tiers:
         self._media.clear()
 
     def copies(self, medium: str, block: EngineHash) -> int:
-        return self._media.get(medium, {}).get(block, 0)
+        held = self._media.get(medium)
+        return 0 if held is None else held.get(block, 0)
 
     def places(self) -> Iterator[tuple[str, EngineHash]]:
         """Every medium and block in it."""

@@ -11,8 +11,8 @@ from gateway.types import EngineHash
 
 
 class Waiting:
-    """One store that waits. `gone` are the positions of its blocks that were removed again meanwhile; `number`
-    is its place in the order in which they came."""
+    """One store that waits. `gone` are the positions of its blocks that were removed again meanwhile;
+    `number` is its place in the order in which they came."""
 
     __slots__ = ("event", "gone", "number")
 

@@ -121,7 +121,7 @@ class Store:
                 )
 
     def subscriber(self) -> Any:
-        """A publish/subscribe object of redis-py, for the caller to close. It raises redis-py's own errors."""
+        """A publish/subscribe object, for the caller to close. It raises redis-py's own errors."""
         return self._client.pubsub()
 
     async def close(self) -> None:

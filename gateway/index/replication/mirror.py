@@ -1,0 +1,220 @@
+"""One worker's holdings, brought from Redis into this process's index, and kept up to date.
+
+The set is loaded page by page while its writer goes on writing; the stream, read from where it stood before,
+then says of every key that changed how many copies there are *now*. So what a page showed too early or too
+late is put right, and a batch that comes twice changes nothing. Batches are numbered: one that is missing
+(the stream is bounded; a failover may lose some) is noticed, and the worker is loaded anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Protocol
+
+from gateway.errors import StoreError
+from gateway.index.replication.shelf import Entry, Head, Shelf
+from gateway.index.replication.wire import Held
+from gateway.types import BlockKey, WorkerId
+
+log = logging.getLogger(__name__)
+
+READ_COUNT = 64
+BLOCK_S = 1.0
+"""A stream that is silent so long is asked whether it is still the same."""
+RETRY_S = 0.25
+
+
+class MirroredIndex(Protocol):
+    """What a mirror does to an index."""
+
+    def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None: ...
+
+    def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None: ...
+
+    def clear(self, worker: WorkerId) -> None: ...
+
+    def copies(self, worker: WorkerId, key: BlockKey) -> int: ...
+
+
+class MirrorState(Enum):
+    LOADING = "loading"
+    FOLLOWING = "following"
+    EMPTY = "empty"
+    """Redis knows nothing of this worker (any more): what is known here stands until somebody writes."""
+    STALE = "stale"
+    """Redis can't be reached: what is known here stands, and grows old."""
+
+
+class MirrorObserver(Protocol):
+    """Hears how the mirroring goes. Metrics live behind it."""
+
+    def loaded(self, reason: str, blocks: int, seconds: float) -> None: ...
+
+
+class NullMirrorObserver:
+    def loaded(self, reason: str, blocks: int, seconds: float) -> None:
+        pass
+
+
+class Mirror:
+    """`run` it in a task; cancel the task to end it. `settle` brings it up to date once and for all, where
+    nobody writes."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        index: MirroredIndex,
+        observer: MirrorObserver | None = None,
+        *,
+        block_s: float = BLOCK_S,
+    ) -> None:
+        self.state = MirrorState.LOADING
+        self.loads = 0
+        """How often the whole set was loaded."""
+        self._shelf = shelf
+        self._index = index
+        self._observer = observer if observer is not None else NullMirrorObserver()
+        self._block_s = block_s
+        self._entry = b"0-0"
+        self._epoch = b""
+        self._number = -1
+        self._token = b""
+        self._complete_at = -1
+        """Batch number from which on the load is no longer fuzzy."""
+        self._doubts = 0
+
+    def __repr__(self) -> str:
+        return f"<Mirror of {self._shelf.worker}: {self.state.value}, {self._number} in {self._epoch!r}>"
+
+    @property
+    def head(self) -> tuple[bytes, int]:
+        """Epoch and number of the batch applied last."""
+        return self._epoch, self._number
+
+    def distrust(self) -> None:
+        """The index was changed by another hand: load anew."""
+        self._epoch, self._number, self.state = b"", -1, MirrorState.LOADING
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.step(self._block_s)
+            except StoreError:
+                if self.state is not MirrorState.LOADING:
+                    self.state = MirrorState.STALE
+                await asyncio.sleep(RETRY_S)
+
+    async def settle(self) -> None:
+        """Until all that is written is here. Only the holder of the lease can ask that. Raises StoreError."""
+        while (head := await self._shelf.head()) is not None and (head.epoch, head.number) != self.head:
+            await self.step(0.001)
+
+    async def step(self, block_s: float) -> None:
+        """One read; a load where it is needed. Raises StoreError."""
+        if not self._epoch:
+            await self._load("start" if not self.loads else "reload")
+            if not self._epoch:
+                await asyncio.sleep(block_s)
+                return
+        entries = await self._shelf.read(self._entry, READ_COUNT, block_s)
+        for entry in entries:
+            if not self._take(entry):
+                await self._load("gap")
+                return
+        if entries:
+            self._doubts = 0
+            self._note_following()
+        else:
+            await self._look_round()
+
+    def _take(self, entry: Entry) -> bool:
+        """False where batches are missing before it."""
+        self._entry = entry.id
+        same = (entry.epoch, entry.token) == (self._epoch, self._token)
+        if same and entry.number <= self._number:
+            return True
+        if entry.reset:
+            self._index.clear(self._shelf.worker)
+        elif entry.epoch != self._epoch or entry.number != self._number + 1:
+            return False
+        set_copies(self._index, self._shelf.worker, entry.records())
+        self._epoch, self._number, self._token = entry.epoch, entry.number, entry.token
+        return True
+
+    async def _load(self, reason: str) -> None:
+        """From Redis, page by page; the index holds what has come so far."""
+        loop = asyncio.get_running_loop()
+        began, worker = loop.time(), self._shelf.worker
+        head = await self._shelf.head()
+        if head is None:
+            self._epoch, self.state = b"", MirrorState.EMPTY
+            return
+        self.state = MirrorState.LOADING
+        self._index.clear(worker)
+        self._stand_at(head)
+        blocks = 0
+        try:
+            async for page in self._shelf.held():
+                set_copies(self._index, worker, page)
+                blocks += len(page)
+                await asyncio.sleep(0)  # requests go first
+            after = await self._shelf.head()
+        except BaseException:
+            self._epoch = b""  # half a set: begin again
+            raise
+        self._complete_at = head.number if after is None or after.epoch != head.epoch else after.number
+        self.loads += 1
+        seconds = loop.time() - began
+        log.info(
+            "a worker's blocks were loaded from Redis",
+            extra={"worker": worker, "reason": reason, "blocks": blocks, "seconds": round(seconds, 3)},
+        )
+        self._observer.loaded(reason, blocks, seconds)
+        self._note_following()
+
+    def _stand_at(self, head: Head) -> None:
+        self._entry, self._epoch, self._number, self._token = head.entry, head.epoch, head.number, head.token
+
+    def _note_following(self) -> None:
+        if self._number >= self._complete_at:
+            self.state = MirrorState.FOLLOWING
+
+    async def _look_round(self) -> None:
+        """Nothing came: because nothing happened, or because this stream is not the one it was?"""
+        head = await self._shelf.head()
+        if head is None:
+            # emptied; what its writer writes anew is read from the beginning
+            self.state, self._entry = MirrorState.EMPTY, b"0-0"
+        elif (head.epoch, head.number) == self.head:
+            self._doubts = 0
+            self.state = MirrorState.FOLLOWING
+        else:
+            self._doubts += 1
+            if self._doubts > 1:  # once may be a batch that came between the two questions
+                self._doubts = 0
+                await self._load("drift")
+
+
+def set_copies(index: MirroredIndex, worker: WorkerId, records: Iterable[Held]) -> None:
+    """Makes the index hold so many copies of each key. Runs of new blocks are stored as one."""
+    run: list[BlockKey] = []
+    before: BlockKey | None = None
+    for key, parent, copies in records:
+        if run and parent == run[-1] and copies == 1 and not index.copies(worker, key):
+            run.append(key)
+            continue
+        if run:
+            index.store(worker, run, before)
+            run = []
+        have = index.copies(worker, key)
+        if not have and copies == 1:
+            run, before = [key], parent
+        for _ in range(have - copies):
+            index.remove(worker, (key,))
+        for _ in range(copies - have if have or copies > 1 else 0):
+            index.store(worker, (key,), parent)
+    if run:
+        index.store(worker, run, before)

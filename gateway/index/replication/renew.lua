@@ -1,0 +1,13 @@
+#!lua
+-- The writer is alive: its lease is renewed, and what it wrote is kept for another while.
+-- KEYS: meta lease held names aside changes   ARGV: token, owner, lease in ms, retention in ms
+-- Gives 'ok', 'fenced' or 'lost'.
+local token = redis.call('HGET', KEYS[1], 'token')
+if not token then return 'lost' end
+local holder = redis.call('GET', KEYS[2])
+if token ~= ARGV[1] or (holder and holder ~= ARGV[2]) then return 'fenced' end
+redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+for at = 1, #KEYS do
+  if at ~= 2 then redis.call('PEXPIRE', KEYS[at], ARGV[4]) end
+end
+return 'ok'

@@ -1,0 +1,222 @@
+"""All that is done to one worker's keys in Redis. Every method raises StoreError."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from gateway.errors import StoreError
+from gateway.index.replication.delta import Delta
+from gateway.index.replication.wire import (
+    Held,
+    Name,
+    pack_deltas,
+    pack_entry,
+    pack_name,
+    unpack_entry,
+    unpack_held,
+    unpack_name,
+    unpack_records,
+)
+from gateway.store.connection import Argument, Store
+from gateway.store.scripts import Script, load_script
+from gateway.types import EngineHash, WorkerId
+
+STREAM_LENGTH = 2048
+"""Batches kept for mirrors; one that falls further behind loads the whole set anew."""
+PAGE = 2000
+PAGE_TIMEOUT = 10.0
+"""Pages and batches are large; nothing that answers waits for them."""
+
+
+class Outcome(Enum):
+    OK = "ok"
+    FENCED = "fenced"
+    """Another writes this worker now."""
+    LOST = "lost"
+    """Redis does not have what was written before: emptied, failed over, restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The right to write, and where the one before stopped."""
+
+    token: bytes
+    epoch: bytes
+    number: int
+    """Of the batch applied last."""
+    complete: bool
+    """All that the one before knew is there; else a successor begins anew."""
+    position: bytes
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    entry: bytes
+    """Id of the stream entry that was written last."""
+    epoch: bytes
+    number: int
+    token: bytes
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One batch, as the stream has it."""
+
+    id: bytes
+    epoch: bytes
+    number: int
+    token: bytes
+    reset: bool
+    payload: bytes
+
+    def records(self) -> Iterable[Held]:
+        return unpack_records(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    acquire: Script
+    apply: Script
+    head: Script
+    release: Script
+    renew: Script
+    void: Script
+
+
+def load_scripts() -> Scripts:
+    names = ("acquire", "apply", "head", "release", "renew", "void")
+    return Scripts(**{name: load_script(__package__ or "", name) for name in names})
+
+
+class Shelf:
+    """One worker's keys, all of one hash tag."""
+
+    def __init__(
+        self, store: Store, worker: WorkerId, scripts: Scripts, *, stream_length: int = STREAM_LENGTH
+    ) -> None:
+        self.worker = worker
+        self._store = store
+        self._scripts = scripts
+        self._stream_length = stream_length
+        keys = store.keys
+        self._meta, self._held, self._names = keys.meta(worker), keys.held(worker), keys.names(worker)
+        self._aside, self._changes = keys.aside(worker), keys.changes(worker)
+        self._lease = keys.lease(worker)
+
+    # the writer's
+
+    async def acquire(self, owner: str, lease_s: float) -> Grant | None:
+        """None where another has it."""
+        answer = await self._store.script(
+            self._scripts.acquire, [self._meta, self._lease], [owner, _ms(lease_s)]
+        )
+        if not answer:
+            return None
+        token, epoch, number, complete, position, state = answer
+        return Grant(token, epoch, int(number), complete == b"1", position, state)
+
+    async def renew(self, token: bytes, owner: str, lease_s: float, keep_s: float) -> Outcome:
+        keys = [self._meta, self._lease, self._held, self._names, self._aside, self._changes]
+        answer = await self._store.script(
+            self._scripts.renew, keys, [token, owner, _ms(lease_s), _ms(keep_s)]
+        )
+        return Outcome(answer.decode())
+
+    async def release(self, token: bytes, owner: str) -> None:
+        await self._store.script(self._scripts.release, [self._meta, self._lease], [token, owner])
+
+    async def apply(
+        self, token: bytes, epoch: bytes, number: int, delta: Delta, *, new_epoch: bytes, complete: bool
+    ) -> Outcome:
+        """`new_epoch` is empty where the batch goes on in `epoch`. Sent twice, it counts once."""
+        put = {pack_name(block): pack_entry(name) for block, name in delta.names.items() if name is not None}
+        gone = [pack_name(block) for block, name in delta.names.items() if name is None]
+        args: list[Argument] = [
+            token, epoch, number, new_epoch, int(complete), delta.position, delta.state, self._stream_length,
+            pack_deltas(delta.deltas()),
+            *_pairs(put), *_listed(gone),
+            *_pairs({k: v for k, v in delta.aside.items() if v is not None}),
+            *_listed([k for k, v in delta.aside.items() if v is None]),
+        ]  # fmt: skip
+        keys = [self._meta, self._held, self._names, self._aside, self._changes]
+        answer = await self._store.script(self._scripts.apply, keys, args, timeout=PAGE_TIMEOUT)
+        return Outcome(answer.decode())
+
+    async def void(self, new_epoch: bytes) -> bool:
+        """Forgets all; its writer is fenced off and begins anew. False where nothing was known."""
+        keys = [self._meta, self._held, self._names, self._aside, self._changes]
+        return bool(await self._store.script(self._scripts.void, keys, [new_epoch, self._stream_length]))
+
+    # a reader's
+
+    async def head(self) -> Head | None:
+        """None where nothing was ever written, or Redis was emptied."""
+        answer = await self._store.script(self._scripts.head, [self._meta, self._changes])
+        if not answer:
+            return None
+        entry, epoch, number, token, complete = answer
+        return Head(entry, epoch, int(number), token, complete == b"1")
+
+    async def read(self, after: bytes, count: int, block_s: float) -> list[Entry]:
+        """Entries after that id; waits up to `block_s` seconds for the first."""
+        answer = await self._store.command(
+            "XREAD", "COUNT", count, "BLOCK", _ms(block_s), "STREAMS", self._changes, after,
+            timeout=block_s + PAGE_TIMEOUT,
+        )  # fmt: skip
+        if not answer:
+            return []
+        return [_entry(id, fields) for id, fields in answer[0][1]]
+
+    async def held(self) -> AsyncGenerator[list[Held]]:
+        """Page by page; what changes meanwhile may be seen as it was or as it is, and some of it twice."""
+        async for page in self._pages(self._held):
+            yield list(unpack_held(page))
+
+    async def names(self) -> AsyncGenerator[list[tuple[EngineHash, Name]]]:
+        async for page in self._pages(self._names):
+            yield [(unpack_name(field), unpack_entry(value)) for field, value in page.items()]
+
+    async def aside(self) -> AsyncGenerator[dict[bytes, bytes]]:
+        async for page in self._pages(self._aside):
+            yield page
+
+    async def size(self) -> int:
+        """Blocks held."""
+        return int(await self._store.command("HLEN", self._held))
+
+    async def _pages(self, key: str) -> AsyncGenerator[dict[bytes, bytes]]:
+        cursor = 0
+        while True:
+            answer: Any = await self._store.command("HSCAN", key, cursor, "COUNT", PAGE, timeout=PAGE_TIMEOUT)
+            cursor, page = int(answer[0]), answer[1]
+            if page:
+                yield page
+            if not cursor:
+                return
+
+
+def _entry(id: bytes, fields: dict[bytes, bytes]) -> Entry:
+    try:
+        return Entry(id, fields[b"e"], int(fields[b"n"]), fields[b"t"], fields[b"r"] == b"1", fields[b"p"])
+    except KeyError as error:
+        raise StoreError(f"a stream entry without {error}", kind="refused") from error
+
+
+def _pairs(entries: dict[bytes, bytes]) -> list[Argument]:
+    flat: list[Argument] = [2 * len(entries)]
+    for field, value in entries.items():
+        flat += (field, value)
+    return flat
+
+
+def _listed(fields: list[bytes]) -> list[Argument]:
+    return [len(fields), *fields]
+
+
+def _ms(seconds: float) -> int:
+    return max(1, int(seconds * 1000))

@@ -1,0 +1,226 @@
+"""The one writer of a worker: what its follower learns goes to Redis, in order, whole batches, fenced.
+
+The follower hands over and never waits: while Redis is away, changes queue here, and are merged. What would
+outgrow the queue is dropped, and the books are written anew, whole, once Redis is back. The same happens when
+Redis turns out not to have what was written before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.errors import StoreError
+from gateway.index.replication.delta import Delta
+from gateway.index.replication.shelf import Grant, Outcome, Shelf
+from gateway.types import Clock
+
+log = logging.getLogger(__name__)
+
+BATCH = 2000
+"""Entries up to which queued batches are sent as one."""
+MAX_QUEUED = 200_000
+"""Entries that may wait for Redis; beyond, the books are written anew."""
+RETRY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a writer's lease is held, in seconds."""
+
+    lease_s: float = 5.0
+    """After the last renewal another may take over."""
+    renew_s: float = 1.5
+    keep_s: float = 86_400.0
+    """What nobody renews is forgotten after so long."""
+
+
+class WriterObserver(Protocol):
+    """Hears how the writing goes. Metrics live behind it."""
+
+    def refilled(self, reason: str) -> None:
+        """The books were written anew, whole."""
+        ...
+
+
+class Fenced(Exception):
+    """Another writes this worker now: what is known here is void."""
+
+
+class Writer:
+    """`put` what the follower learned; `run` sends it until another writer takes over.
+
+    `whole` gives the books as they are now, in deltas of which the first is a reset. `new_epoch` gives a name
+    that no epoch had before.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        owner: str,
+        grant: Grant,
+        *,
+        whole: Callable[[], Iterator[Delta]],
+        new_epoch: Callable[[], bytes],
+        observer: WriterObserver,
+        clock: Clock,
+        terms: Terms,
+        refill: str = "",
+    ) -> None:
+        """`refill` says why the books are to be written whole first; empty where Redis has them."""
+        self._shelf = shelf
+        self._owner = owner
+        self._whole = whole
+        self._new_epoch = new_epoch
+        self._observer = observer
+        self._clock = clock
+        self._terms = terms
+        self._refill = refill
+        self._token, self._epoch, self._number = grant.token, grant.epoch, grant.number
+        self._queue: deque[Delta] = deque()
+        self._queued = 0
+        self._sending: tuple[Delta, bytes] | None = None
+        """Under way, with the name of the epoch that it begins, if it does."""
+        self._filled = asyncio.Event()
+        self._renew_at = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"<Writer of {self._shelf.worker}: {self._number} in {self._epoch!r}, {self.pending} pending>"
+
+    @property
+    def pending(self) -> int:
+        """Entries that Redis does not have yet; the whole books count as one."""
+        sending = 0 if self._sending is None else len(self._sending[0]) or 1
+        return self._queued + sending + bool(self._refill)
+
+    @property
+    def head(self) -> tuple[bytes, int]:
+        """Epoch and number of the batch written last."""
+        return self._epoch, self._number
+
+    def put(self, delta: Delta) -> None:
+        """Never waits, never fails."""
+        if self._refill:
+            return  # the whole books, taken later, will have it
+        self._queue.append(delta)
+        self._queued += len(delta) or 1
+        if self._queued > MAX_QUEUED:
+            self._give_up_queue("overflow")
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Raises Fenced. Redis away is waited for."""
+        while True:
+            try:
+                await self._step()
+            except StoreError:
+                await asyncio.sleep(RETRY_S)
+
+    async def flush(self) -> None:
+        """Sends what is left, for the successor. Not while `run` runs. Raises StoreError, Fenced."""
+        while self.pending:
+            await self._send_next()
+
+    async def release(self) -> None:
+        await self._shelf.release(self._token, self._owner)
+
+    # steps
+
+    async def _step(self) -> None:
+        if self._clock() >= self._renew_at:
+            await self._renew()
+        if self.pending:
+            await self._send_next()
+            return
+        self._filled.clear()
+        try:
+            async with asyncio.timeout(max(0.0, self._renew_at - self._clock())):
+                await self._filled.wait()
+        except TimeoutError:
+            pass
+
+    async def _renew(self) -> None:
+        began = self._clock()
+        terms = self._terms
+        outcome = await self._shelf.renew(self._token, self._owner, terms.lease_s, terms.keep_s)
+        await self._obey(outcome)
+        self._renew_at = began + terms.renew_s
+
+    async def _send_next(self) -> None:
+        if self._refill:
+            await self._write_whole()
+            return
+        if self._sending is None:
+            delta = self._take()
+            self._sending = delta, self._new_epoch() if delta.reset else b""
+        delta, new_epoch = self._sending
+        # sent again under the same number after an error: Redis counts it once
+        outcome = await self._shelf.apply(
+            self._token, self._epoch, self._number + 1, delta, new_epoch=new_epoch, complete=True
+        )
+        if outcome is Outcome.OK:
+            self._applied(new_epoch)
+            self._sending = None
+        else:
+            await self._obey(outcome)
+
+    async def _write_whole(self) -> None:
+        """The books of now. Those who load meanwhile see it is not complete until the last part."""
+        reason = self._refill
+        parts = list(self._whole())
+        self._queue.clear()
+        self._queued, self._sending, self._refill = 0, None, ""
+        try:
+            for place, part in enumerate(parts):
+                new_epoch = b"" if place else self._new_epoch()
+                outcome = await self._shelf.apply(
+                    self._token, self._epoch, self._number + 1, part,
+                    new_epoch=new_epoch, complete=place == len(parts) - 1,
+                )  # fmt: skip
+                if outcome is not Outcome.OK:
+                    await self._obey(outcome)
+                    return
+                self._applied(new_epoch)
+                if self._clock() >= self._renew_at:
+                    await self._renew()
+        except StoreError:
+            self._give_up_queue(reason)
+            raise
+        log.info(
+            "the books of a worker were written to Redis anew",
+            extra={"worker": self._shelf.worker, "reason": reason, "parts": len(parts)},
+        )
+        self._observer.refilled(reason)
+
+    def _take(self) -> Delta:
+        """The oldest, with as many behind it as make one batch."""
+        delta = self._queue.popleft()
+        self._queued -= len(delta) or 1
+        while self._queue and len(delta) + len(self._queue[0]) <= BATCH:
+            later = self._queue.popleft()
+            self._queued -= len(later) or 1
+            delta.merge(later)
+        return delta
+
+    def _applied(self, new_epoch: bytes) -> None:
+        self._number += 1
+        self._epoch = new_epoch or self._epoch
+
+    async def _obey(self, outcome: Outcome) -> None:
+        if outcome is Outcome.FENCED:
+            raise Fenced
+        if outcome is Outcome.LOST:
+            grant = await self._shelf.acquire(self._owner, self._terms.lease_s)
+            if grant is None:
+                raise Fenced
+            self._token, self._epoch, self._number = grant.token, grant.epoch, grant.number
+            self._give_up_queue("lost")
+
+    def _give_up_queue(self, reason: str) -> None:
+        self._queue.clear()
+        self._queued, self._sending, self._refill = 0, None, reason
+        self._filled.set()
