@@ -20,7 +20,8 @@ GatewayError
 │   └── UpstreamProtocolError   bytes that are not HTTP, or a body that ended too soon
 ├── EventDecodeError            bytes from an engine that are not a batch of KV events
 ├── ConfigError                 settings that cannot work; the message says what to change
-└── StoreError                  Redis: absent, slow, refusing
+├── StoreError                  Redis: absent, slow, refusing
+└── DiscoveryError              where workers are listed (API server, DNS): absent, slow, refusing
 """
 
 from __future__ import annotations
@@ -139,9 +140,17 @@ class ConfigError(GatewayError):
 
 
 class StoreError(GatewayError):
-    """`kind` is one of ``unavailable``, ``timeout``, ``auth``, ``forbidden``, ``readonly``, ``out_of_memory``,
-    ``refused``."""
+    """`kind` is one of ``unavailable``, ``timeout``, ``auth``, ``forbidden``, ``readonly``,
+    ``out_of_memory``, ``refused``."""
 
     def __init__(self, message: str, *, kind: str = "unavailable") -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class DiscoveryError(GatewayError):
+    """`expired`: what was asked for is history by now; only a new listing helps."""
+
+    def __init__(self, message: str, *, expired: bool = False) -> None:
+        super().__init__(message)
+        self.expired = expired

@@ -33,6 +33,8 @@ class _Entry:
     healthy: bool | None = None
     health_reason: str = "its engine has not answered yet"
     draining: bool = False
+    withheld: str | None = None
+    """Why its source does not want it used now, though it stays listed."""
 
 
 class Registry:
@@ -131,6 +133,16 @@ class Registry:
     def resume(self, worker: WorkerId) -> bool:
         return self._set_draining(worker, False)
 
+    def withhold(self, worker: WorkerId, reason: str | None) -> bool:
+        """Its source (a pod's readiness) says that it must get nothing new, and why; None lifts that. What
+        it holds stays known. False where it is not in."""
+        entry = self._entries.get(worker)
+        if entry is None:
+            return False
+        entry.withheld = reason
+        self._settle(entry)
+        return True
+
     def set_weight(self, worker: WorkerId, weight: float) -> bool:
         """Raises ConfigError for a weight that is not above zero."""
         if not 0 < weight < float("inf"):
@@ -198,6 +210,8 @@ class Registry:
         worker = entry.worker
         if entry.draining:
             state, reason = WorkerState.DRAINING, "drained by the operator"
+        elif entry.withheld is not None:
+            state, reason = WorkerState.UNHEALTHY, entry.withheld
         elif entry.healthy is None:
             state, reason = WorkerState.STARTING, entry.health_reason
         elif entry.healthy and worker.info is not None:

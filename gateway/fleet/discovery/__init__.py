@@ -1,0 +1,1 @@
+"""Where workers come from when nobody lists them by hand: Kubernetes (pods, EndpointSlices) and DNS."""

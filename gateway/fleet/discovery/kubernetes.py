@@ -1,0 +1,90 @@
+"""The fleet as Kubernetes lists it, from `start` to `close`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from gateway.fleet.discovery.cluster import ApiServer
+from gateway.fleet.discovery.members import Member, Members
+from gateway.fleet.discovery.objects import JsonObject, Reader
+from gateway.fleet.discovery.ports import PortRules
+from gateway.fleet.discovery.watch import Watcher
+
+log = logging.getLogger(__name__)
+
+
+class Objects:
+    """A `Store`: keeps what each object stands for, not the object."""
+
+    def __init__(self, members: Members, read: Reader, rules: PortRules) -> None:
+        self._members = members
+        self._read = read
+        self._rules = rules
+        self._by_object: dict[str, list[Member]] = {}
+        self._faults: dict[str, list[str]] = {}
+
+    def replace(self, objects: list[JsonObject]) -> None:
+        self._by_object = {_key(item): self._understand(item) for item in objects}
+        self._faults = {key: self._faults[key] for key in self._by_object if key in self._faults}
+        self._settle()
+
+    def put(self, item: JsonObject) -> None:
+        self._by_object[_key(item)] = self._understand(item)
+        self._settle()
+
+    def drop(self, item: JsonObject) -> None:
+        self._by_object.pop(_key(item), None)
+        self._faults.pop(_key(item), None)
+        self._settle()
+
+    def _understand(self, item: JsonObject) -> list[Member]:
+        key, read = _key(item), self._read(item, self._rules)
+        if read.faults and self._faults.get(key) != read.faults:
+            log.warning("an object can't be used", extra={"object": key, "reason": "; ".join(read.faults)})
+        self._faults[key] = read.faults
+        return read.members
+
+    def _settle(self) -> None:
+        self._members.replace(member for members in self._by_object.values() for member in members)
+
+
+def _key(item: JsonObject) -> str:
+    meta = item.get("metadata") or {}
+    return f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+
+
+class KubernetesDiscovery:
+    def __init__(
+        self,
+        cluster: ApiServer,
+        members: Members,
+        read: Reader,
+        *,
+        rules: PortRules,
+        random: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._watcher = Watcher(cluster, Objects(members, read, rules), random=random)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def fault(self) -> str | None:
+        """Why the list may be old; None while it is current."""
+        return self._watcher.fault
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._watcher.run(), name="discovery: kubernetes")
+        self._task.add_done_callback(_ended)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._cluster.close()
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("discovery has ended; the last list stands", exc_info=error)
