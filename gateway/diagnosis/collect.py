@@ -1,0 +1,157 @@
+"""Watches a live fleet: every replica's metrics and admin answers, every engine's metrics, over a window."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+import msgspec
+
+from gateway.diagnosis.facts import Engine, Facts, Replica, WorkerRow, traffic_facts, worker_rows
+from gateway.diagnosis.series import Scrape, Series, parse
+from gateway.errors import UpstreamConnectError, UpstreamProtocolError
+
+GATEWAY_METRICS = ("gateway_",)
+ENGINE_METRICS = ("vllm:", "sglang:", "DCGM_FI_")
+TIMEOUT_S = 10.0
+
+Progress = Callable[[float, float], None]
+"""Told (seconds watched, seconds to watch) after each round."""
+
+
+@dataclass(slots=True)
+class _Target:
+    """One thing that has metrics, while it is watched."""
+
+    url: str
+    scrapes: list[Scrape] = field(default_factory=list)
+    offsets: list[float] = field(default_factory=list)
+    error: str = ""
+
+    @property
+    def offset(self) -> float | None:
+        """The smallest of those measured: what a slow answer adds only makes it larger."""
+        return min(self.offsets, key=abs) if self.offsets else None
+
+
+async def watch(
+    admin_urls: Sequence[str],
+    *,
+    window: float,
+    interval: float,
+    token: str | None = None,
+    progress: Progress = lambda done, all_: None,
+) -> Facts:
+    """Looks for `window` seconds, every `interval`. The first of `admin_urls` must answer: raises
+    UpstreamConnectError or UpstreamProtocolError where it does not."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S) as client:
+        asker = _Asker(client, headers)
+        urls = [url.rstrip("/") for url in admin_urls]
+        before = [await asker.workers(url) for url in urls]
+        models = {row.url: row.model or "" for rows in before for row in rows}
+        replicas = [_Target(url) for url in urls]
+        engines = [_Target(url) for url in models]
+        began = time.monotonic()
+        while True:
+            now = time.monotonic()
+            await asyncio.gather(
+                *(asker.scrape(r, now, GATEWAY_METRICS, headers) for r in replicas),
+                *(asker.scrape(e, now, ENGINE_METRICS, {}) for e in engines),
+            )
+            progress(min(now - began, window), window)
+            if now - began >= window:
+                break
+            await asyncio.sleep(max(0.0, min(interval, window - (time.monotonic() - began))))
+        return Facts(
+            window_s=now - began,
+            replicas=[
+                await asker.replica(target, rows) for target, rows in zip(replicas, before, strict=True)
+            ],
+            engines=[Engine(e.url, models[e.url], Series(e.scrapes), e.error, e.offset) for e in engines],
+        )
+
+
+class _Asker:
+    def __init__(self, client: httpx.AsyncClient, headers: Mapping[str, str]) -> None:
+        self._client = client
+        self._headers = headers
+
+    async def workers(self, url: str) -> tuple[WorkerRow, ...]:
+        rows: tuple[WorkerRow, ...] = _decoded(worker_rows, await self._json(url, "/admin/workers"), url)
+        return rows
+
+    async def replica(self, target: _Target, before: Sequence[WorkerRow]) -> Replica:
+        url = target.url
+        return Replica(
+            name=url,
+            series=Series(target.scrapes),
+            before=before,
+            after=await self.workers(url),
+            policies=await self._json(url, "/admin/policy"),
+            traffic=_decoded(traffic_facts, await self._json(url, "/admin/traffic"), url),
+            clock_offset_s=target.offset,
+        )
+
+    async def scrape(
+        self, target: _Target, at: float, prefixes: tuple[str, ...], headers: Mapping[str, str]
+    ) -> None:
+        try:
+            asked = time.time()
+            answer = await self._client.get(target.url + "/metrics", headers=dict(headers))
+            offset = clock_offset(answer.headers.get("date"), asked, time.time())
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            target.error = f"{type(error).__name__}: {error}"
+            return
+        if offset is not None:
+            target.offsets.append(offset)
+        if answer.is_success:
+            target.scrapes.append(parse(answer.text, at, prefixes))
+        else:
+            target.error = f"/metrics answers {answer.status_code}"
+
+    async def _json(self, url: str, path: str) -> Any:
+        try:
+            answer = await self._client.get(url + path, headers=dict(self._headers))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UpstreamConnectError(
+                f"no gateway at {url} ({type(error).__name__}: {error}); --admin-url takes another"
+            ) from error
+        if answer.status_code in (401, 403):
+            raise UpstreamProtocolError(f"{url}{path} answers {answer.status_code}: give the admin token")
+        if not answer.is_success:
+            raise UpstreamProtocolError(f"{url}{path} answers {answer.status_code}: is it an admin port?")
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise UpstreamProtocolError(f"{url}{path} is not JSON: is it an admin port?") from error
+
+
+def _decoded(read: Callable[[Any], Any], answer: Any, url: str) -> Any:
+    try:
+        return read(answer)
+    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        raise UpstreamProtocolError(f"{url} answers in an unknown form: {error}") from error
+
+
+def clock_offset(date: str | None, asked: float, answered: float) -> float | None:
+    """Seconds by which the clock behind a `Date` header is ahead of ours; 0 where it may be equal.
+
+    The header has whole seconds and was written at some moment between `asked` and `answered`, and servers
+    refresh it once a second: the true time lies in a range, and only what is outside of it is an offset.
+    """
+    if date is None:
+        return None
+    try:
+        told = parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError):
+        return None
+    earliest, latest = told - answered, told + 2.0 - asked
+    if earliest <= 0.0 <= latest:
+        return 0.0
+    return earliest if earliest > 0 else latest

@@ -1,0 +1,193 @@
+"""Where prompts of one kind stop being equal, told from fingerprints alone.
+
+A prefix cache is void behind the first token that differs. Two prompts that say mostly the same and differ
+early (a date in the first line, tools in another order) share little of the cache and much of the text. Both
+are measured: equal leading blocks are what a cache can reuse, equal pieces anywhere are what it could have
+reused. Pieces are cut where the content says so (a hash of three neighbouring tokens), so a token more or
+less in front shifts none of them: content-defined chunking (Muthitacharoen et al., LBFS, SOSP'01).
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median, median_low
+
+from xxhash import xxh3_64_intdigest
+
+from gateway.kv.keys import BLOCK_SIZE, TOKEN_BYTES, pack_tokens
+
+HEAD_TOKENS = 2048
+"""What changes at the front is found at the front."""
+_PIECE_TOKENS = 8
+"""Mean length of a piece."""
+_LONGEST_PIECE = 64
+_CUT_BELOW = (1 << 32) // _PIECE_TOKENS
+_SAME_KIND = 0.5
+"""Share of its text that a prompt has in common with another of its kind."""
+_LOST_TOKENS = 2 * BLOCK_SIZE
+"""Less than this is lost to rounding to blocks, and to the words that every template ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of one prompt. Fingerprints are salted, so they name no text to anybody else."""
+
+    tokens: int
+    """Tokens fingerprinted; the prompt may be longer."""
+    blocks: tuple[int, ...]
+    """Of each block of 16 from the start."""
+    pieces: Mapping[int, tuple[int, int]]
+    """Fingerprint of a piece → (first token, tokens)."""
+
+
+def head_of(tokens: array[int], salt: int) -> Head:
+    """`tokens` is array('I')."""
+    front = tokens[:HEAD_TOKENS]
+    packed = pack_tokens(front)
+    width = BLOCK_SIZE * TOKEN_BYTES
+    whole = len(packed) // width * width
+    blocks = tuple(xxh3_64_intdigest(b, salt) for (b,) in struct.iter_unpack(f"{width}s", packed[:whole]))
+    pieces: dict[int, tuple[int, int]] = {}
+    for start, end in _cuts(front):
+        fingerprint = xxh3_64_intdigest(packed[start * TOKEN_BYTES : end * TOKEN_BYTES], salt)
+        pieces.setdefault(fingerprint, (start, end - start))
+    return Head(len(front), blocks, pieces)
+
+
+def _cuts(tokens: array[int]) -> list[tuple[int, int]]:
+    pieces: list[tuple[int, int]] = []
+    start = before = between = 0
+    for i, token in enumerate(tokens):
+        rolling = (before * 0x9E3779B1 ^ between * 0x85EBCA77 ^ token * 0xC2B2AE3D) & 0xFFFFFFFF
+        # multiplication mixes upwards: fold the high half in, so that the comparison sees every bit
+        rolling = ((rolling ^ rolling >> 15) * 0x2C1B3C6D) & 0xFFFFFFFF
+        before, between = between, token
+        if rolling < _CUT_BELOW or i + 1 - start >= _LONGEST_PIECE:
+            pieces.append((start, i + 1))
+            start = i + 1
+    if start < len(tokens):
+        pieces.append((start, len(tokens)))
+    return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Prompts that say mostly the same. Tokens are medians over its prompts."""
+
+    prompts: int
+    tokens: float
+    equal_prefix_tokens: float
+    """What a prefix cache can reuse of one."""
+    equal_text_tokens: float
+    """What it could reuse if all that changes came last."""
+    diverges_at_block: int
+    changed_tokens: float
+    """From where they differ to where they are equal again."""
+    shuffled: bool
+    """The same pieces come in another order."""
+    lost_tokens: float
+    """Over all its prompts: equal text behind the point where they diverge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    prompts: int
+    tokens: int
+    """Over all prompts."""
+    lost_tokens: float
+    kinds: tuple[Kind, ...]
+    """Those that lose something, worst first."""
+
+    @property
+    def lost_share(self) -> float:
+        return self.lost_tokens / self.tokens if self.tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    mate: int
+    prefix: int
+    shared: int
+    changed: int
+    shuffled: bool
+
+    @property
+    def lost(self) -> int:
+        lost = self.shared - self.prefix
+        return lost if lost >= _LOST_TOKENS else 0
+
+
+def divergence(heads: Sequence[Head]) -> Divergence:
+    """Compares each prompt with all before it: at most a few hundred, for the cost is quadratic."""
+    matches: dict[int, _Match] = {}
+    kind_of = list(range(len(heads)))
+    for i, head in enumerate(heads):
+        match = _best(head, heads[:i])
+        if match is not None:
+            matches[i] = match
+            kind_of[i] = kind_of[match.mate]
+    kinds: dict[int, list[int]] = {}
+    for i in matches:
+        kinds.setdefault(kind_of[i], []).append(i)
+    rows = [_kind([heads[i] for i in ones], [matches[i] for i in ones]) for ones in kinds.values()]
+    losing = sorted((row for row in rows if row.lost_tokens), key=lambda row: -row.lost_tokens)
+    return Divergence(
+        prompts=len(heads),
+        tokens=sum(head.tokens for head in heads),
+        lost_tokens=sum(row.lost_tokens for row in losing),
+        kinds=tuple(losing),
+    )
+
+
+def _best(head: Head, others: Sequence[Head]) -> _Match | None:
+    """The one with the most text in common, but the longest equal prefix of any: that is what a cache has."""
+    best, best_shared, prefix = -1, 0, 0
+    for i, other in enumerate(others):
+        shared = sum(head.pieces[p][1] for p in head.pieces.keys() & other.pieces.keys())
+        prefix = max(prefix, equal_blocks(head, other) * BLOCK_SIZE)
+        if shared > best_shared:
+            best, best_shared = i, shared
+    if best < 0 or best_shared < _SAME_KIND * head.tokens:
+        return None
+    changed, shuffled = _change(head, others[best])
+    return _Match(best, prefix, best_shared, changed, shuffled)
+
+
+def equal_blocks(a: Head, b: Head) -> int:
+    count = 0
+    for one, other in zip(a.blocks, b.blocks, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _change(head: Head, other: Head) -> tuple[int, bool]:
+    """(tokens from the first difference to where text is equal again, whether equal pieces moved)."""
+    front = equal_blocks(head, other) * BLOCK_SIZE
+    places = sorted(
+        (start, other.pieces[piece][0]) for piece, (start, _) in head.pieces.items() if piece in other.pieces
+    )
+    behind = [start for start, _ in places if start >= front]
+    changed = behind[0] - front if behind else head.tokens - front
+    # a phrase that is said twice is found at its first place: one jump back means nothing
+    jumps = sum(after < before for (_, before), (_, after) in pairwise(places))
+    return changed, jumps >= 2
+
+
+def _kind(heads: Sequence[Head], matches: Sequence[_Match]) -> Kind:
+    losing = [m for m in matches if m.lost] or list(matches)
+    return Kind(
+        prompts=len(heads) + 1,
+        tokens=median(head.tokens for head in heads),
+        equal_prefix_tokens=median(m.prefix for m in matches),
+        equal_text_tokens=median(max(m.shared, m.prefix) for m in matches),
+        diverges_at_block=int(median_low(m.prefix // BLOCK_SIZE for m in losing)),
+        changed_tokens=median(m.changed for m in losing),
+        shuffled=2 * sum(m.shuffled for m in losing) > len(losing),
+        lost_tokens=float(sum(m.lost for m in matches)),
+    )

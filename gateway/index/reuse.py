@@ -1,0 +1,151 @@
+"""How large a cache would have served which share of the prompts: reuse distances of a live stream of blocks.
+
+The reuse distance of a block is the number of distinct other blocks asked for since it was last asked for; an
+LRU cache of C blocks serves it if that is below C. So one histogram of distances gives the hit rate of every
+cache size at once (Mattson et al., "Evaluation techniques for storage hierarchies", 1970). The stream is
+sampled by block: one whose key falls under a threshold is followed, all others are not, and a distance
+between sampled blocks is divided by the sampled share. The threshold falls as distinct blocks turn up, so
+memory is bounded (fixed-size SHARDS: Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST'15,
+with their adjustment for shares that are not sampled evenly).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from gateway.types import BlockKey
+
+_SPACE = 1 << 24
+"""Keys are hashes already, so their lowest 24 bits are as good as a hash of their own."""
+_MASK = _SPACE - 1
+_PER_OCTAVE = 8
+"""Histogram buckets between two powers of two: distances are kept within 9 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseCurve:
+    """`buckets[i]` blocks were asked for again at a distance in [bound(i), bound(i + 1)). `blocks` were asked
+    for in all, `distinct` different ones; whatever is in no bucket came for the first time."""
+
+    blocks: float
+    distinct: float
+    buckets: tuple[float, ...]
+    sampled_share: float
+
+    @property
+    def ceiling(self) -> float:
+        """Hit rate of a cache that never forgets, 0…1."""
+        return _share(sum(self.buckets), self.blocks)
+
+    def hit_rate(self, capacity: float) -> float:
+        """Share of blocks that one LRU cache of `capacity` blocks would have served, 0…1."""
+        served = 0.0
+        for i, count in enumerate(self.buckets):
+            # distances are whole numbers; a bucket that the capacity cuts through counts in proportion
+            low = math.ceil(bound(i))
+            high = max(low + 1, math.ceil(bound(i + 1)))
+            if capacity <= low:
+                break
+            served += count * min(1.0, (capacity - low) / (high - low))
+        return _share(served, self.blocks)
+
+    def capacity_for(self, hit_rate: float) -> int | None:
+        """The smallest cache, in blocks, with at least that hit rate; None where no cache has it."""
+        served = 0.0
+        for i, count in enumerate(self.buckets):
+            served += count
+            if served >= hit_rate * self.blocks and count:
+                return math.ceil(bound(i + 1))
+        return 0 if hit_rate <= 0 else None
+
+
+def bound(bucket: int) -> float:
+    """The smallest distance that falls into `bucket`."""
+    return float(2 ** (bucket / _PER_OCTAVE) - 1)
+
+
+def bucket_of(distance: float) -> int:
+    # the margin keeps a distance that is exactly a bound out of the bucket below it
+    return int(_PER_OCTAVE * math.log2(distance + 1) + 1e-9)
+
+
+class ReuseSampler:
+    """Feed it every prompt's block keys. Memory: at most `max_samples` keys, whatever the stream."""
+
+    def __init__(self, max_samples: int = 8192) -> None:
+        self._max_samples = max_samples
+        self._threshold = _SPACE
+        self._clock = 0
+        self._last: dict[BlockKey, int] = {}
+        """Sampled key → when it was last asked for."""
+        self._times: list[int] = []
+        """The same times, ascending: how many lie behind one of them is a distance."""
+        self._largest: list[tuple[int, BlockKey]] = []
+        """Heap of (−hash, key): who leaves first when the threshold falls."""
+        self._blocks = 0
+        self._sampled = 0.0
+        self._buckets: list[float] = []
+
+    def observe(self, keys: Sequence[BlockKey], held: int = 0) -> None:
+        """One prompt, asked for as a whole. `held` leading blocks are in some cache of the fleet.
+
+        A block that is held and was never asked for was generated: it was stored right behind the prompt that
+        it continues, so it gets the distance of the block before it.
+        """
+        self._blocks += len(keys)
+        threshold = self._threshold
+        sampled = [(i, key) for i, key in enumerate(keys) if key & _MASK < threshold]
+        weight = _SPACE / threshold
+        before: float | None = None
+        for i, key in sampled:
+            self._sampled += weight
+            last = self._last.get(key)
+            if last is not None:
+                before = (len(self._times) - bisect_right(self._times, last)) * weight
+            elif i >= held or before is None:
+                continue
+            self._count(before, weight)
+        # the first block is the most recent of all: a cache gives up leaves before their parents
+        for _, key in reversed(sampled):
+            self._touch(key)
+        self._shrink()
+
+    def curve(self) -> ReuseCurve:
+        buckets = list(self._buckets)
+        # hot blocks are either sampled or not; the error of the sampled count belongs to short distances
+        if buckets:
+            buckets[0] = max(0.0, buckets[0] + self._blocks - self._sampled)
+        share = self._threshold / _SPACE
+        return ReuseCurve(float(self._blocks), len(self._last) / share, tuple(buckets), share)
+
+    def _count(self, distance: float, weight: float) -> None:
+        bucket = bucket_of(distance)
+        if bucket >= len(self._buckets):
+            self._buckets += [0.0] * (bucket + 1 - len(self._buckets))
+        self._buckets[bucket] += weight
+
+    def _touch(self, key: BlockKey) -> None:
+        last = self._last.get(key)
+        if last is None:
+            heappush(self._largest, (-(key & _MASK), key))
+        else:
+            del self._times[bisect_left(self._times, last)]
+        self._clock += 1
+        self._last[key] = self._clock
+        self._times.append(self._clock)
+
+    def _shrink(self) -> None:
+        while len(self._last) > self._max_samples:
+            self._threshold = -self._largest[0][0]
+            # all of that hash leave together, or equal hashes would be sampled unevenly
+            while self._largest and -self._largest[0][0] >= self._threshold:
+                _, key = heappop(self._largest)
+                del self._times[bisect_left(self._times, self._last.pop(key))]
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, part / whole) if whole else 0.0

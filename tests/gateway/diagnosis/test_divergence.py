@@ -1,0 +1,100 @@
+"""Where prompts of one kind part ways, with figures known by construction."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import pairwise
+from random import Random
+
+from gateway.diagnosis.divergence import Head, divergence, equal_blocks, head_of
+
+SALT = 7
+
+
+def words(seed: int, count: int) -> list[int]:
+    random = Random(seed)
+    return [random.randrange(50_000) for _ in range(count)]
+
+
+def head(tokens: list[int]) -> Head:
+    return head_of(array("I", tokens), SALT)
+
+
+def test_pieces_cover_the_text_once() -> None:
+    one = head(words(1, 1000))
+    spans = sorted(one.pieces.values())
+    assert spans[0][0] == 0
+    assert all(start + length == after for (start, length), (after, _) in pairwise(spans))
+    assert sum(length for _, length in spans) == one.tokens == 1000
+    assert len(one.blocks) == 1000 // 16
+    # a mean of eight tokens a piece, give or take
+    assert 80 < len(spans) < 180
+
+
+def test_a_token_in_front_shifts_blocks_and_no_pieces() -> None:
+    text = words(1, 800)
+    plain, shifted = head(text), head([99, *text])
+    assert equal_blocks(plain, shifted) == 0
+    lost = plain.pieces.keys() - shifted.pieces.keys()
+    assert len(lost) <= 2
+
+
+def test_other_salts_give_other_fingerprints() -> None:
+    tokens = array("I", words(1, 64))
+    assert not set(head_of(tokens, 1).blocks) & set(head_of(tokens, 2).blocks)
+
+
+def test_a_changing_first_line_is_found_at_block_0() -> None:
+    system = words(1, 600)
+    heads = [head([*words(100 + n, 8), *system, *words(200 + n, 20)]) for n in range(12)]
+    found = divergence(heads)
+    (kind,) = found.kinds
+    assert kind.prompts == 12
+    assert kind.diverges_at_block == 0
+    assert kind.equal_prefix_tokens == 0
+    # the piece at each seam mixes both sides
+    assert 560 <= kind.equal_text_tokens <= 600
+    assert 8 <= kind.changed_tokens <= 8 + 64
+    assert not kind.shuffled
+    assert 0.8 < found.lost_share < 0.95
+
+
+def test_an_id_in_the_middle_is_found_where_it_is() -> None:
+    before, behind = words(1, 200), words(2, 500)
+    heads = [head([*before, *words(300 + n, 4), *behind]) for n in range(8)]
+    (kind,) = divergence(heads).kinds
+    assert kind.diverges_at_block == 200 // 16
+    assert kind.equal_prefix_tokens == 192
+
+
+def test_shuffled_tools_are_called_so() -> None:
+    tools = [words(n, 80) for n in range(8)]
+    random, heads = Random(3), []
+    for _ in range(10):
+        random.shuffle(tools)
+        heads.append(head([t for tool in tools for t in tool]))
+    (kind,) = divergence(heads).kinds
+    assert kind.shuffled
+
+
+def test_what_ends_with_the_change_loses_nothing() -> None:
+    system = words(1, 600)
+    assert divergence([head([*system, *words(100 + n, 40)]) for n in range(12)]).kinds == ()
+
+
+def test_turns_of_one_chat_lose_nothing() -> None:
+    chat: list[int] = []
+    heads = []
+    for turn in range(10):
+        chat += words(turn, 60)
+        heads.append(head(chat))
+    assert divergence(heads).lost_share == 0.0
+
+
+def test_strangers_are_of_no_kind() -> None:
+    assert divergence([head(words(n, 400)) for n in range(10)]).lost_tokens == 0
+
+
+def test_nothing_to_compare() -> None:
+    assert divergence([]).lost_share == 0.0
+    assert divergence([head(words(1, 100))]).kinds == ()
