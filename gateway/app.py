@@ -6,17 +6,16 @@ import secrets
 import socket
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import httpx
 import zmq.asyncio
-from fastapi import FastAPI
 
 from gateway.api.admin import create_admin
-from gateway.api.door import Door
+from gateway.api.advice import advice_routes
+from gateway.api.cors import ASGIApp, with_cors
 from gateway.api.endpoints import EndpointTable
 from gateway.api.fleet_view import FleetView
 from gateway.api.openai import PublicApp
@@ -25,13 +24,15 @@ from gateway.api.recorder import (
     AccessLog,
     EventMetrics,
     FilledBlocks,
+    GateMetrics,
     MetricsObserver,
     MetricsRecorder,
     Recorders,
 )
-from gateway.api.retry import RetryPolicy
-from gateway.api.serve import ProxyService, ServeOptions
-from gateway.errors import ConfigError
+from gateway.api.serve import ProxyService
+from gateway.api.traffic import Traffic
+from gateway.auth.admin import AdminGuard
+from gateway.auth.limits import LocalLimiter
 from gateway.events.followers import Followers
 from gateway.events.ports import IndexSink
 from gateway.fleet.guards import Guards
@@ -41,31 +42,31 @@ from gateway.fleet.monitor import HealthMonitor
 from gateway.fleet.probe import EngineProbe
 from gateway.fleet.registry import Registry
 from gateway.fleet.sharing.replicas import Replicas
-from gateway.fleet.spec import parse_worker, read_workers_file, refuse_doubles
 from gateway.fleet.worker import WorkerSpec, WorkerState
 from gateway.index.prefix import PrefixIndex
 from gateway.metrics import LiveState, Metrics
-from gateway.prompt.files import has_tokenizer_files
+from gateway.parts import policies, serve_options, tokenizers, worker_specs
 from gateway.prompt.reader import read_prompt
+from gateway.reload import Reloader, show_to_workers
 from gateway.routing.admission import Admission, QueueLimits
-from gateway.routing.encoders import FROM_BYTES, FROM_ENGINE, EncoderBook
-from gateway.routing.policy import Policy
+from gateway.routing.encoders import EncoderBook
 from gateway.routing.registry import make_policy
 from gateway.routing.router import Router
-from gateway.routing.table import PolicyTable
+from gateway.security import Security, secure, worker_authorization
 from gateway.settings import Settings
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
 from gateway.upstream.client import UpstreamClient
-from gateway.upstream.timeouts import Timeouts
 
 
 @dataclass(slots=True)
 class App:
     """All parts of one gateway. An async context: entered, it follows its fleet; left, nothing runs on."""
 
-    public: PublicApp
-    admin: FastAPI
+    public: ASGIApp
+    admin: AdminGuard
+    security: Security
+    reloader: Reloader
     registry: Registry
     router: Router
     index: PrefixIndex
@@ -136,7 +137,7 @@ def build(settings: Settings) -> App:
     """Raises ConfigError for settings that cannot work, before anything listens or runs."""
     clock = time.monotonic
     random = Random(settings.seed)
-    specs = _worker_specs(settings)
+    specs = worker_specs(settings)
     metrics = Metrics()
     observer = MetricsObserver(metrics)
 
@@ -150,10 +151,11 @@ def build(settings: Settings) -> App:
     encoders = EncoderBook(
         registry,
         control,
-        configured=_tokenizers(settings),
+        configured=tokenizers(settings),
         clock=clock,
         deadline=settings.tokenize_timeout,
     )
+    traffic = Traffic(clock, salt=secrets.randbits(64), registry=registry)
     store = _store(settings)
     replicas = None
     if store is not None:
@@ -167,14 +169,17 @@ def build(settings: Settings) -> App:
             random=random,
             discover=settings.discovery == "redis",
         )
+    security = secure(settings, LocalLimiter(clock), GateMetrics(metrics))
+    show_to_workers(control, worker_authorization(settings))
+    table = policies(settings, random)
     admission = Admission(QueueLimits())
     router = Router(
         registry,
         board,
         guards,
         index,
-        _policies(settings, random),
-        encoders.get,
+        table,
+        traffic.listening(encoders.get),
         clock=clock,
         random=random,
         held=lambda: index.stats().held,
@@ -196,9 +201,10 @@ def build(settings: Settings) -> App:
     service = ProxyService(
         router,
         client,
-        _recorder(settings, metrics, followers, registry),
+        Recorders(_recorder(settings, metrics, followers, registry), traffic),
         read_prompt,
-        options=_options(settings),
+        options=serve_options(settings),
+        gate=security.gate,
         clock=clock,
         rng=random,
     )
@@ -210,20 +216,30 @@ def build(settings: Settings) -> App:
     if replicas is not None:
         metrics.registry.register(LiveState(replicas.gauges))
     return App(
-        public=PublicApp(
-            service,
-            models=registry.model_entries,
-            readiness=readiness,
-            endpoints=EndpointTable(settings.passthrough_paths),
+        public=with_cors(
+            PublicApp(
+                service,
+                models=registry.model_entries,
+                readiness=readiness,
+                endpoints=EndpointTable(settings.passthrough_paths),
+                gate=security.gate,
+            ),
+            settings.cors_origins,
         ),
-        admin=create_admin(
-            router=router,
-            registry=registry,
-            view=view,
-            metrics=metrics.registry,
-            make_policy=lambda name, params: make_policy(name, params, random=random),
-            readiness=readiness,
+        admin=security.guarded(
+            create_admin(
+                router=router,
+                registry=registry,
+                view=view,
+                metrics=metrics.registry,
+                make_policy=lambda name, params: make_policy(name, params, random=random),
+                vet=security.vet,
+                readiness=readiness,
+                more=(advice_routes(traffic),),
+            )
         ),
+        security=security,
+        reloader=Reloader(settings, specs, registry, service, table, security, control, random),
         registry=registry,
         router=router,
         index=index,
@@ -248,61 +264,8 @@ def _store(settings: Settings) -> Store | None:
     return Store(parse_store_url(settings.redis_url), prefix=settings.redis_prefix)
 
 
-def _worker_specs(settings: Settings) -> tuple[WorkerSpec, ...]:
-    specs = [parse_worker(text) for text in settings.workers]
-    if settings.workers_file is not None:
-        specs += read_workers_file(settings.workers_file)
-    refuse_doubles(specs)
-    return tuple(specs)
-
-
-def _tokenizers(settings: Settings) -> dict[str, str]:
-    """Raises ConfigError for a path with no tokenizer in it, now rather than at the first request."""
-    for model, source in settings.tokenizers.items():
-        if source not in (FROM_ENGINE, FROM_BYTES) and not has_tokenizer_files(Path(source)):
-            raise ConfigError(
-                f"tokenizer of {model!r}: {source} has no tokenizer.json and is no GGUF file; "
-                f"or say `{FROM_ENGINE}` or `{FROM_BYTES}`"
-            )
-    return settings.tokenizers
-
-
-def _policies(settings: Settings, random: Random) -> PolicyTable:
-    def make(name: str, params: dict[str, Any] | None = None) -> Policy:
-        return make_policy(name, params, random=random)
-
-    default = make(settings.policy, {k: _number(v) for k, v in settings.policy_params.items()})
-    return PolicyTable(default, {model: make(name) for model, name in settings.model_policies.items()})
-
-
-def _number(value: object) -> object:
-    """Flags and variables carry text; what is no number is refused by the policy, by name."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return float(value)
-    except ValueError:
-        return value
-
-
 def _recorder(settings: Settings, metrics: Metrics, followers: Followers, registry: Registry) -> Recorder:
     recorders: list[Recorder] = [MetricsRecorder(metrics), FilledBlocks(followers.answered, registry.unit_of)]
     if settings.access_log:
         recorders.append(AccessLog())
     return Recorders(*recorders)
-
-
-def _options(settings: Settings) -> ServeOptions:
-    doors = {"strip": Door(), "refuse": Door(refuse=True), "off": Door.open()}
-    return ServeOptions(
-        timeouts=Timeouts(
-            connect=settings.connect_timeout,
-            first_byte=settings.first_byte_timeout,
-            whole_answer=settings.whole_answer_timeout,
-            idle=settings.idle_timeout,
-            total=settings.total_timeout,
-        ),
-        retry=RetryPolicy(tries=settings.tries),
-        door=doors[settings.door],
-        max_body=settings.max_body_bytes,
-    )

@@ -137,6 +137,14 @@ class Metrics:
             "Own prompt token count against the engine's: match or mismatch.",
             ("model", "result"),
         )
+        self.unauthorized = counter("gateway_unauthorized", "Requests without a valid API key.")
+        self.key_limited = counter(
+            "gateway_key_limited", "Requests refused because their key had used up its limits.", ("key",)
+        )
+        self.key_requests = counter("gateway_key_requests", "Requests that were let in, by key.", ("key",))
+        self.key_tokens = counter(
+            "gateway_key_tokens", "Tokens of prompts and answers, as charged to a key.", ("key",)
+        )
         self.door_stripped = counter(
             "gateway_door_stripped",
             "Fields and headers that steer an engine's insides, taken out.",

@@ -1,60 +1,80 @@
 """Running the app: two listeners on one event loop, signals, and an orderly end.
 
 At SIGTERM or SIGINT the door reports itself not ready, waits for load balancers to notice (`settle`), stops
-accepting, lets open answers finish within `shutdown_grace`, and exits. A second signal ends it at once.
+accepting, lets open answers finish within `shutdown_grace`, and exits. A second signal ends it at once. At
+SIGHUP, and when a file with keys or certificates has changed, the settings are read anew.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import signal
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import uvicorn
 import uvloop
 
-from gateway.app import build
+from gateway.api.listener import ListenerOptions, bind, make_listener, url_of
+from gateway.app import App, build
+from gateway.auth.watch import FileWatch
 from gateway.errors import ConfigError
+from gateway.security import Security
 from gateway.settings import Settings
 
 log = logging.getLogger("gateway.serving")
 
 OnReady = Callable[[str, str], None]
 """Called with the public and the admin URL once both listen."""
+ReadSettings = Callable[[], Settings]
+"""The settings as they stand now. Raises ConfigError."""
+
+WATCH_SECONDS = 2.0
 
 
-def serve(settings: Settings, on_ready: OnReady | None = None) -> None:
-    """Serves until a signal. Raises ConfigError when a port is taken."""
+def serve(
+    settings: Settings, on_ready: OnReady | None = None, read_settings: ReadSettings | None = None
+) -> None:
+    """Serves until a signal. Without `read_settings`, a reload reads the files that `settings` name, and
+    nothing else. Raises ConfigError when a port is taken."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, on_ready))
+        runner.run(_serve(settings, on_ready, read_settings or (lambda: settings)))
 
 
-async def _serve(settings: Settings, on_ready: OnReady | None) -> None:
-    public_socket = _bind(settings.host, settings.port, "--port")
-    admin_socket = _bind(settings.admin_host, settings.resolved_admin_port, "--admin-port")
+async def _serve(settings: Settings, on_ready: OnReady | None, read_settings: ReadSettings) -> None:
+    public_socket = bind(settings.host, settings.port, "--port")
+    admin_socket = bind(settings.admin_host, settings.resolved_admin_port, "--admin-port")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     async with build(settings) as app:
-        public = _listener(app.public, settings)
-        admin = _listener(app.admin, settings)
+        security = app.security
+        options = ListenerOptions(security.bounds, settings.keep_alive_timeout, settings.shutdown_grace)
+        public = make_listener(app.public, options, security.public_tls)
+        admin = make_listener(app.admin, options, security.admin_tls)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _on_signal, stop, public)
+        watch = FileWatch(
+            lambda: Security.files(app.reloader.settings),
+            lambda: _reload(app, read_settings),
+            interval=WATCH_SECONDS,
+        )
+        loop.add_signal_handler(signal.SIGHUP, _reload, app, read_settings)
+        watch.start()
         public_task = asyncio.create_task(public.serve([public_socket]), name="public listener")
         admin_task = asyncio.create_task(admin.serve([admin_socket]), name="admin listener")
         await _listening(public, admin)
         # what lives now lives as long as the process: the collector need never look at it again
         gc.collect()
         gc.freeze()
+        urls = url_of(public_socket, security.public_tls), url_of(admin_socket, security.admin_tls)
         if on_ready is not None:
-            on_ready(_url(public_socket), _url(admin_socket))
-        log.info("listening", extra={"public": _url(public_socket), "admin": _url(admin_socket)})
+            on_ready(*urls)
+        log.info("listening", extra={"public": urls[0], "admin": urls[1]})
         await stop.wait()
         log.info("shutting down: not ready from now on; open answers may finish")
         app.drain()
+        await watch.close()
         await asyncio.sleep(settings.settle)
         public.should_exit = True
         await public_task
@@ -68,50 +88,15 @@ def _on_signal(stop: asyncio.Event, public: uvicorn.Server) -> None:
     stop.set()
 
 
-class _Listener(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals are ours: one handler for both listeners."""
-        yield
-
-
-def _listener(app: object, settings: Settings) -> _Listener:
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        loop="none",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=True,
-        proxy_headers=False,  # nothing here believes X-Forwarded-For, and the middleware costs every request
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(settings.shutdown_grace),
-    )
-    return _Listener(config)
+def _reload(app: App, read_settings: ReadSettings) -> None:
+    try:
+        waiting = app.reloader.reload(read_settings())
+    except ConfigError as error:
+        log.error("the settings were not reloaded: the old ones stay", extra={"reason": error.message})
+        return
+    log.info("settings reloaded", extra={"waiting_for_restart": waiting})
 
 
 async def _listening(*servers: uvicorn.Server) -> None:
     while not all(s.started for s in servers):  # noqa: ASYNC110 (uvicorn has no event)
         await asyncio.sleep(0.005)
-
-
-def _bind(host: str, port: int, flag: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-    except OSError as e:
-        sock.close()
-        raise ConfigError(f"cannot listen on {host}:{port} ({e.strerror}); {flag} takes another port") from e
-    sock.set_inheritable(True)
-    return sock
-
-
-def _url(sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

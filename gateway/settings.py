@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -31,11 +31,52 @@ class Settings(BaseSettings):
     admin_host: str = "127.0.0.1"
     admin_port: int = Field(-1, ge=-1, le=65535, description="metrics and admin; -1 is the port after `port`")
 
+    # who may come in, and how
+    api_keys_file: Path | None = Field(None, description="YAML list of API keys; clients must show one")
+    api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), description="id=hash of more API keys")
+    limits_fail: Literal["open", "closed"] = Field(
+        "open", description="keys' limits while Redis is away: counted by each replica alone, or refused"
+    )
+    admin_token: SecretStr | None = Field(None, description="the operator's token, or its sha256 hash")
+    admin_token_file: Path | None = Field(None, description="file with the operator's token, or its hash")
+    open_metrics: bool = Field(False, description="/metrics asks for no token")
+    tls_cert: Path | None = Field(None, description="certificate chain of the public port, PEM")
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = Field(None, description="clients must show a certificate signed by it")
+    admin_tls_cert: Path | None = None
+    admin_tls_key: Path | None = None
+    admin_tls_client_ca: Path | None = None
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="origins whose pages may call the API from a browser"
+    )
+    head_timeout: float = Field(10.0, gt=0, description="seconds for a request's line and headers")
+    body_timeout: float = Field(60.0, gt=0, description="seconds for a request's body")
+    send_timeout: float = Field(
+        120.0, gt=0, description="seconds that a client may take nothing of its answer"
+    )
+    keep_alive_timeout: int = Field(75, ge=1, description="seconds between two requests of a connection")
+    max_head_bytes: int = Field(64 * 1024, ge=1024)
+    max_headers: int = Field(100, ge=10)
+    max_connections: int = Field(8192, ge=1, description="of clients, at each port")
+
     # the fleet
     workers: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="URL[,events=tcp://…][,replay=tcp://…][,model=…]…"
     )
     workers_file: Path | None = Field(None, description="YAML or JSON list of workers")
+    worker_api_key_file: Path | None = Field(None, description="file with the key that engines ask for")
+    worker_networks: Annotated[tuple[str, ...], NoDecode] = Field(
+        (
+            "127.0.0.0/8",
+            "10.0.0.0/8",
+            "172.16.0.0/12",
+            "192.168.0.0/16",
+            "100.64.0.0/10",
+            "::1/128",
+            "fc00::/7",
+        ),
+        description="where workers that are added through admin may be",
+    )
     aliases: dict[str, str] = Field(default_factory=dict, description="alias → model name")
     discovery: Literal["static", "redis"] = Field(
         "static", description="where workers come from beside the list: nowhere, or registrations in Redis"
@@ -80,7 +121,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: bool = True
 
-    @field_validator("workers", "passthrough_paths", mode="before")
+    @field_validator(
+        "workers", "passthrough_paths", "api_keys", "cors_origins", "worker_networks", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         """An environment variable holds several, separated by whitespace."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import Body, FastAPI, Query, Request
+from fastapi import APIRouter, Body, FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -19,6 +19,7 @@ from gateway.api.fleet_view import FleetView, WorkerView
 from gateway.errors import ConfigError, GatewayError, InvalidRequest, NotFound
 from gateway.fleet.registry import Registry
 from gateway.fleet.spec import worker_from
+from gateway.fleet.worker import WorkerSpec
 from gateway.prompt.base import Endpoint
 from gateway.prompt.reader import read_prompt
 from gateway.routing.explain import Explanation, explain
@@ -26,6 +27,8 @@ from gateway.routing.policy import Policy
 from gateway.routing.router import Router
 from gateway.types import WorkerId
 
+Vet = Callable[[WorkerSpec], Awaitable[WorkerSpec]]
+"""Raises Forbidden for an address where no worker may be; gives back what it has checked."""
 MakePolicy = Callable[[str, dict[str, Any]], Policy]
 """(name, parameters) → policy. Raises ConfigError, which lists what there is."""
 
@@ -65,7 +68,9 @@ def create_admin(
     view: FleetView,
     metrics: CollectorRegistry,
     make_policy: MakePolicy,
+    vet: Vet,
     readiness: Callable[[], str | None],
+    more: Sequence[APIRouter] = (),
 ) -> FastAPI:
     app = FastAPI(title="prefix-gateway admin", version=__version__)
 
@@ -102,7 +107,7 @@ def create_admin(
 
     @app.post("/admin/workers", tags=["fleet"], status_code=201)
     async def add_worker(worker: NewWorker) -> dict[str, str]:
-        spec = worker_from(worker.model_dump())
+        spec = await vet(worker_from(worker.model_dump()))
         return {"id": registry.add(spec).id}
 
     @app.delete("/admin/workers", tags=["fleet"])
@@ -161,6 +166,8 @@ def create_admin(
         view.verify_index()
         return {"status": "sound"}
 
+    for routes in more:
+        app.include_router(routes)
     return app
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 
 from gateway.routing.route import Outcome, Route
-from gateway.types import Usage, WorkerId
+from gateway.types import BlockKey, Usage, WorkerId
 from gateway.upstream.proxy import Exchange
 
 CLIENT_CLOSED = 499
@@ -55,6 +56,8 @@ class RequestRecord(msgspec.Struct, frozen=True):
     """What went wrong, for a log; never a prompt."""
     key: str = ""
     """Id of the API key; never the key."""
+    keys: Sequence[Sequence[BlockKey]] = ()
+    """Per prompt, the keys of its cacheable blocks."""
 
     @property
     def tokens(self) -> int:
@@ -132,4 +135,5 @@ class Story:
             stripped=self.stripped,
             error=self.error,
             key=self.key,
+            keys=route.keys if route is not None else (),
         )

@@ -89,6 +89,7 @@ class AccessLog:
             record.status,
             extra={
                 "request_id": record.request_id,
+                "key": record.key or None,
                 "endpoint": record.endpoint,
                 "model": record.model,
                 "worker": record.worker,
@@ -142,6 +143,23 @@ class MetricsObserver:
     def shadowed(self, model: str, policy: str, agrees: bool, gain_tokens: float) -> None:
         self._metrics.shadow.labels(model, policy, "true" if agrees else "false").inc()
         self._metrics.shadow_gain.labels(model, policy).inc(max(0.0, gain_tokens))
+
+
+class GateMetrics:
+    """What the gate tells (gateway.api.gate.GateObserver), as metrics. Keys are known by their ids."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def unauthorized(self) -> None:
+        self._metrics.unauthorized.inc()
+
+    def limited(self, key: str) -> None:
+        self._metrics.key_limited.labels(key).inc()
+
+    def ended(self, key: str, tokens: int) -> None:
+        self._metrics.key_requests.labels(key).inc()
+        self._metrics.key_tokens.labels(key).inc(tokens)
 
 
 class EventMetrics:

@@ -28,10 +28,14 @@ class Tls:
         # asked at each handshake, with or without a server name
         self.context.sni_callback = self._switch
 
-    def reload(self, files: TlsFiles) -> None:
-        """Handshakes from now on use `files`; connections that are open stay. Raises ConfigError, and then
-        all stays as it is."""
-        self._current = _context(files)
+    @staticmethod
+    def prepare(files: TlsFiles) -> ssl.SSLContext:
+        """Raises ConfigError."""
+        return _context(files)
+
+    def switch(self, context: ssl.SSLContext) -> None:
+        """Handshakes from now on use it; connections that are open stay."""
+        self._current = context
 
     def _switch(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         connection.context = self._current

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from gateway.cli.security_options import security_options
 from gateway.errors import ConfigError
 from gateway.settings import Settings, load
 
@@ -69,6 +70,7 @@ def settings_options(function: F) -> F:
         click.option("--shutdown-grace", type=float, help="Seconds for open streams at shutdown.  [30]"),
         click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
         click.option("--access-log/--no-access-log", default=None, help="One JSON line a request.  [on]"),
+        *security_options(),
     ]  # fmt: skip
     for option in reversed(options):
         function = option(function)

@@ -22,11 +22,11 @@ def command(**given: Any) -> None:
       --worker http://10.0.0.1:8000,events=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:5558 \\
       --worker http://10.0.0.2:8000,events=tcp://10.0.0.2:5557,replay=tcp://10.0.0.2:5558
     """
-    settings = settings_from(given)
+    settings = settings_from(dict(given))
     if settings.discovery == "static" and not settings.workers and settings.workers_file is None:
         raise ConfigError(
             "no workers: give --worker URL (repeat for each), GATEWAY_WORKERS, --workers-file, --discovery; "
             "`prefix-gateway up` starts workers of its own"
         )
     configure(settings.log_level, access=settings.access_log)
-    serve(settings)
+    serve(settings, read_settings=lambda: settings_from(dict(given)))

@@ -48,7 +48,7 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
     if given.pop("workers", ()):
         raise ConfigError("`up` starts its own workers; `prefix-gateway serve --worker …` takes running ones")
     console = Console(stderr=True, highlight=False)
-    settings = settings_from(given)
+    settings = settings_from(dict(given))
     run_dir.mkdir(parents=True, exist_ok=True)
     configure(settings.log_level, access=settings.access_log, path=run_dir / "gateway.log")
     with _workers(count, model, worker_args, settings.port, run_dir, console) as workers:
@@ -56,6 +56,7 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
         serve(
             settings.model_copy(update={"workers": specs}),
             on_ready=lambda url, admin: _banner(url, admin, workers, run_dir),
+            read_settings=lambda: settings_from(dict(given)).model_copy(update={"workers": specs}),
         )
 
 

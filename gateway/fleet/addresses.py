@@ -23,16 +23,6 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
 """Host name → its addresses. Raises OSError."""
 
-PRIVATE = (
-    "127.0.0.0/8",
-    "10.0.0.0/8",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "100.64.0.0/10",
-    "::1/128",
-    "fc00::/7",
-)
-"""Where engines live. A public address has to be allowed by name."""
 _METADATA = ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128", "100.100.100.200/32")
 """Link-local, and the metadata services of clouds (AWS, Google, Alibaba): where credentials live."""
 

@@ -38,6 +38,10 @@ class PolicyTable:
         else:
             self._per_model[model] = _slot(policy)
 
+    def replace(self, other: PolicyTable) -> None:
+        """All of it, by what `other` has."""
+        self._default, self._per_model = other._default, dict(other._per_model)
+
     def reset(self, model: str) -> None:
         """The model follows the default again."""
         self._per_model.pop(model, None)

@@ -1,0 +1,78 @@
+"""From settings to the plain values that parts are made of, at the start and at each reload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from gateway.api.door import Door
+from gateway.api.retry import RetryPolicy
+from gateway.api.serve import ServeOptions
+from gateway.errors import ConfigError
+from gateway.fleet.spec import parse_worker, read_workers_file, refuse_doubles
+from gateway.fleet.worker import WorkerSpec
+from gateway.prompt.files import has_tokenizer_files
+from gateway.routing.encoders import FROM_BYTES, FROM_ENGINE
+from gateway.routing.policy import Policy
+from gateway.routing.registry import make_policy
+from gateway.routing.table import PolicyTable
+from gateway.security import asks_for_keys, worker_authorization
+from gateway.settings import Settings
+from gateway.upstream.timeouts import Timeouts
+
+
+def worker_specs(settings: Settings) -> tuple[WorkerSpec, ...]:
+    specs = [parse_worker(text) for text in settings.workers]
+    if settings.workers_file is not None:
+        specs += read_workers_file(settings.workers_file)
+    refuse_doubles(specs)
+    return tuple(specs)
+
+
+def tokenizers(settings: Settings) -> dict[str, str]:
+    """Raises ConfigError for a path with no tokenizer in it, now rather than at the first request."""
+    for model, source in settings.tokenizers.items():
+        if source not in (FROM_ENGINE, FROM_BYTES) and not has_tokenizer_files(Path(source)):
+            raise ConfigError(
+                f"tokenizer of {model!r}: {source} has no tokenizer.json and is no GGUF file; "
+                f"or say `{FROM_ENGINE}` or `{FROM_BYTES}`"
+            )
+    return settings.tokenizers
+
+
+def policies(settings: Settings, random: Random) -> PolicyTable:
+    def make(name: str, params: dict[str, Any] | None = None) -> Policy:
+        return make_policy(name, params, random=random)
+
+    default = make(settings.policy, {k: _number(v) for k, v in settings.policy_params.items()})
+    return PolicyTable(default, {model: make(name) for model, name in settings.model_policies.items()})
+
+
+def _number(value: object) -> object:
+    """Flags and variables carry text; what is no number is refused by the policy, by name."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def serve_options(settings: Settings) -> ServeOptions:
+    doors = {"strip": Door(), "refuse": Door(refuse=True), "off": Door.open()}
+    return ServeOptions(
+        timeouts=Timeouts(
+            connect=settings.connect_timeout,
+            first_byte=settings.first_byte_timeout,
+            whole_answer=settings.whole_answer_timeout,
+            idle=settings.idle_timeout,
+            total=settings.total_timeout,
+        ),
+        retry=RetryPolicy(tries=settings.tries),
+        door=doors[settings.door],
+        max_body=settings.max_body_bytes,
+        body_timeout=settings.body_timeout,
+        forward_authorization=not asks_for_keys(settings),
+        worker_authorization=worker_authorization(settings),
+    )
