@@ -1,0 +1,35 @@
+"""Admin endpoints that advise: what traffic says of itself, and a plan of K/V memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from gateway.api.traffic import Traffic
+from gateway.errors import InvalidRequest
+from gateway.planning import Catalog, PlanRequest, plan
+
+
+def advice_routes(traffic: Traffic) -> APIRouter:
+    routes = APIRouter()
+    catalog = Catalog.builtin()
+
+    @routes.get("/admin/traffic", tags=["advice"])
+    async def what_traffic_says() -> dict[str, Any]:
+        """By model: hit rate against cache size, cost by turn, and where prompts of one kind diverge."""
+        view: dict[str, Any] = msgspec.to_builtins(traffic.view())
+        return {"models": view}
+
+    @routes.post("/admin/plan", tags=["advice"])
+    async def plan_memory(request: Request) -> Response:
+        """The same as `prefix-gateway plan --json`: models and GPUs by name or by figures, never by path."""
+        try:
+            wanted = msgspec.json.decode(await request.body(), type=PlanRequest)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidRequest(f"not a request for a plan: {error}") from error
+        made = plan(wanted, catalog, read_files=False)
+        return Response(msgspec.json.encode(made), media_type="application/json")
+
+    return routes

@@ -1,0 +1,201 @@
+"""What the stream of requests says of itself: reuse, turns and divergence, by model. Never a prompt.
+
+Everything is bounded: a sample of block keys, the last few thousand replies, the fingerprints of the last
+hundred prompts. Read through the admin port (`GET /admin/traffic`); `prefix-gateway doctor` judges it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.api.record import RequestRecord
+from gateway.diagnosis.divergence import Divergence, Head, divergence, head_of
+from gateway.diagnosis.turns import Conversations, Replies, Reply, TurnRow
+from gateway.fleet.registry import Registry
+from gateway.index.reuse import ReuseCurve, ReuseSampler
+from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt
+from gateway.routing.route import Outcome
+from gateway.types import Clock
+
+PERIOD_S = 3600.0
+"""Reuse is measured over such periods; the last whole one speaks until the new one is old enough."""
+_OLD_ENOUGH_S = 900.0
+_HEADS = 128
+_HEAD_EVERY_S = 0.02
+"""Fingerprinting a prompt takes up to a millisecond: this keeps it within a few percent of a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseView:
+    """Hit rates (0…1, by block) of one cache for all, against its size in blocks; `ceiling` never forgets."""
+
+    window_s: float
+    blocks: float
+    distinct_blocks: float
+    sampled_share: float
+    ceiling: float
+    curve: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTraffic:
+    block_size: int
+    capacity_blocks: int
+    """Of all its workers, in blocks of `block_size`; 0 where one does not say."""
+    hit_rate_now: float
+    """What the curve gives for `capacity_blocks`."""
+    reuse: ReuseView
+    turns: tuple[TurnRow, ...]
+    divergence: Divergence
+
+
+@dataclass(slots=True)
+class _Model:
+    began: float
+    sampler: ReuseSampler = field(default_factory=ReuseSampler)
+    finished: tuple[ReuseCurve, float] | None = None
+    """The last whole period's curve, and how long it lasted."""
+    conversations: Conversations = field(default_factory=Conversations)
+    replies: Replies = field(default_factory=Replies)
+    heads: deque[Head] = field(default_factory=lambda: deque(maxlen=_HEADS))
+    last_head: float = float("-inf")
+
+
+class Traffic:
+    """A recorder of requests, and the ear at every encoder (`heard`)."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        salt: int,
+        registry: Registry,
+        most_models: int = 256,
+    ) -> None:
+        """`salt` makes fingerprints worthless to others."""
+        self._clock = clock
+        self._salt = salt
+        self._registry = registry
+        self._most_models = most_models
+        self._models: dict[str, _Model] = {}
+
+    def record(self, record: RequestRecord) -> None:
+        if record.worker is None or not record.keys:
+            return
+        model = self._model(record.model)
+        if model is None:
+            return
+        now, unit = self._clock(), self._registry.unit_of(record.model)
+        if now - model.began >= PERIOD_S:
+            model.finished = (model.sampler.curve(), now - model.began)
+            model.sampler, model.began = ReuseSampler(), now
+        held = record.reusable_tokens // unit
+        for keys in record.keys:
+            # a match is known over all prompts of a request: each takes its part of it
+            model.sampler.observe(keys, min(held, len(keys)))
+            held = max(0, held - len(keys))
+        turn = model.conversations.turn(record.keys[0])
+        if record.outcome is Outcome.OK:
+            cached = record.matched_tokens
+            if record.usage is not None and record.usage.cached_tokens is not None:
+                cached = record.usage.cached_tokens
+            uncached = max(0, record.prompt_tokens - cached)
+            model.replies.add(Reply(turn, record.prompt_tokens, uncached, record.ttft_s, record.total_s))
+
+    def heard(self, name: str, prompts: Sequence[TokenPrompt]) -> None:
+        """The tokens of one request; of most nothing is kept."""
+        model, now = self._model(name), self._clock()
+        if model is None or not prompts or now - model.last_head < _HEAD_EVERY_S:
+            return
+        model.last_head = now
+        model.heads.append(head_of(prompts[0].tokens, self._salt))
+
+    def listening(
+        self, encoders: Callable[[str], PromptEncoder | None]
+    ) -> Callable[[str], PromptEncoder | None]:
+        """`encoders`, each of them heard."""
+        ears: dict[str, _Heard] = {}
+
+        def get(model: str) -> PromptEncoder | None:
+            encoder = encoders(model)
+            if encoder is None:
+                return None
+            ear = ears.get(model)
+            if ear is None or ear.inner is not encoder:
+                ear = ears[model] = _Heard(encoder, model, self)
+            return ear
+
+        return get
+
+    def view(self) -> dict[str, ModelTraffic]:
+        return {name: self._view(name, model) for name, model in sorted(self._models.items())}
+
+    def _model(self, name: str) -> _Model | None:
+        model = self._models.get(name)
+        if model is None and name and len(self._models) < self._most_models:
+            model = self._models[name] = _Model(self._clock())
+        return model
+
+    def _view(self, name: str, model: _Model) -> ModelTraffic:
+        window = self._clock() - model.began
+        curve = model.sampler.curve()
+        if model.finished is not None and window < _OLD_ENOUGH_S:
+            curve, window = model.finished
+        capacity = fleet_capacity(self._registry, name)
+        return ModelTraffic(
+            block_size=self._registry.unit_of(name),
+            capacity_blocks=capacity,
+            hit_rate_now=curve.hit_rate(capacity),
+            reuse=ReuseView(
+                window_s=window,
+                blocks=curve.blocks,
+                distinct_blocks=curve.distinct,
+                sampled_share=curve.sampled_share,
+                ceiling=curve.ceiling,
+                curve=tuple((size, curve.hit_rate(size)) for size in sizes_of(curve)),
+            ),
+            turns=model.replies.by_turn(),
+            divergence=divergence(tuple(model.heads)),
+        )
+
+
+class _Heard:
+    """An encoder as it is, overheard."""
+
+    def __init__(self, inner: PromptEncoder, model: str, traffic: Traffic) -> None:
+        self.inner = inner
+        self.name = inner.name
+        self.exact = inner.exact
+        self._model = model
+        self._traffic = traffic
+
+    async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
+        prompts = await self.inner.encode(request)
+        self._traffic.heard(self._model, prompts)
+        return prompts
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def fleet_capacity(registry: Registry, model: str) -> int:
+    """Blocks of the pool's unit that all workers of `model` have; 0 where one does not say."""
+    infos = [w.info for w in registry.workers() if w.info is not None and w.info.model == model]
+    if not all(info.capacity_blocks for info in infos):
+        return 0
+    tokens = sum(info.capacity_blocks * info.block_size for info in infos)
+    return tokens // registry.unit_of(model)
+
+
+def sizes_of(curve: ReuseCurve) -> tuple[int, ...]:
+    """Powers of two up to the first cache that holds all there is."""
+    sizes = [1]
+    while sizes[-1] < curve.distinct:
+        sizes.append(sizes[-1] * 2)
+    return tuple(sizes)
