@@ -50,8 +50,9 @@ class Feedback:
         delivered = _in_own_tokens(route, usage)
         self.observer.delivered(route.worker, route.matched_tokens, delivered)
         self._count(route.worker, route.matched_tokens, delivered)
-        if delivered < route.matched_tokens:
-            self.index.refute(route.worker, route.keys[0], delivered // route.notes.unit)
+        held, really = route.notes.held_blocks, delivered // route.notes.unit
+        if really < held:
+            self.index.refute(route.worker, route.keys[0][:held], really)
 
     def _count(self, worker: WorkerId, promised: int, delivered: int) -> None:
         drift = self._drifts.setdefault(worker, WorkerDrift())

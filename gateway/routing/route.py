@@ -25,6 +25,9 @@ class Notes:
     """Prefill that waited on the worker before it."""
     unit: int = 16
     """Tokens in one of its keys."""
+    held_blocks: int = 0
+    """Of a single prompt's keys, how many leading ones the worker was known to hold. What was promised beyond
+    them rests on decisions alone: when it does not come true, that refutes nothing."""
 
 
 @dataclass(slots=True)

@@ -201,6 +201,7 @@ class Router:
             exact=reading.exact,
             ahead_tokens=load.all_waiting_tokens,
             unit=reading.target.unit,
+            held_blocks=self._held_blocks(worker.id, reading) if matched else 0,
         )
         lease = Lease.take(
             load,
@@ -230,6 +231,9 @@ class Router:
             self._index.place(worker.id, prompt.full, now)
             if self._announce is not None:
                 self._announce(worker.id, prompt.full[known:])
+
+    def _held_blocks(self, worker: WorkerId, reading: Reading) -> int:
+        return self._index.held_depth(worker, reading.prompts[0].cacheable) if len(reading.prompts) == 1 else 0
 
     def _resolve(self, name: str) -> Target:
         target = self._registry.resolve(name)

@@ -104,3 +104,16 @@ async def test_a_workers_record_goes_with_it(fleet: Any) -> None:
     fleet.registry.remove(a)
     assert fleet.router.feedback.drift(a).extra_tokens == 0
     assert fleet.router.feedback.drift(WorkerId("nobody")).promises == 0
+
+
+async def test_a_promise_that_rested_on_a_placement_refutes_nothing_that_events_confirm(fleet: Any) -> None:
+    a = fleet.add("a")
+    first = await fleet.route(PROMPT)
+    sibling = await fleet.route(PROMPT)
+    assert (first.matched_tokens, sibling.matched_tokens) == (0, 192)
+    fleet.store(a, PROMPT)  # the first one's events arrive
+    # both were prefilled side by side, so that the sibling found nothing in the cache
+    fleet.router.finish(sibling, Outcome.OK, Usage(200, 3, 0), 0.1)
+    sibling.lease.release()
+    assert fleet.index.held_depth(a, sibling.keys[0]) == 12
+    assert fleet.router.feedback.drift(a).short_tokens == 192
