@@ -49,16 +49,14 @@ async def test_one_that_says_something_else_at_the_end_is_believed() -> None:
         "time.sleep(60)"
     )
     child = await Child.start(script(code))
-    while not _handles(child._process.pid, signal.SIGTERM):
-        await asyncio.sleep(0.01)
+    await _until_it(child, "SigCgt")
     assert await child.stop(30.0) == 3
 
 
 async def test_a_stubborn_one_is_killed() -> None:
     code = "import signal,time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
     child = await Child.start(script(code))
-    while not _handles(child._process.pid, signal.SIGTERM, "SigIgn"):
-        await asyncio.sleep(0.01)
+    await _until_it(child, "SigIgn")
     assert await child.stop(0.1) == 0
 
 
@@ -100,8 +98,15 @@ def _runs(pid: int) -> bool:
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
-def _handles(pid: int, number: signal.Signals, what: str = "SigCgt") -> bool:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(what):
-            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
+async def _until_it(child: Child, what: str) -> None:
+    """Until SIGTERM is in this set of the child's (proc(5): SigCgt caught, SigIgn ignored)."""
+    status = Path(f"/proc/{child._process.pid}/status")
+    deadline = time.monotonic() + 60
+    while not _signals(status, what) >> (signal.SIGTERM - 1) & 1:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def _signals(status: Path, what: str) -> int:
+    lines = [line for line in status.read_text().splitlines() if line.startswith(what)]
+    return int(lines[0].split()[1], 16)
