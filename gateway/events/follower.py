@@ -35,6 +35,8 @@ class FollowerState(Enum):
     FOLLOWING = "following"
     SILENT = "silent"
     """The engine answers requests that must have filled blocks, and no event comes: is its publisher on?"""
+    MIRRORING = "mirroring"
+    """Another replica follows it; what it learns comes through Redis."""
     UNSUPPORTED = "unsupported"
     """Events come that can't be indexed; `FollowerStatus.reason` says why."""
 

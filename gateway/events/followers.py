@@ -6,13 +6,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import zmq.asyncio
 
 from gateway.errors import ConfigError
-from gateway.events.follower import Follower, FollowerState
+from gateway.events.follower import Follower, FollowerState, FollowerStatus
 from gateway.events.ledger import Ledger
-from gateway.events.ports import Observer, Sink, Source
+from gateway.events.ports import Observer, Sink, Snapshot, Source
+from gateway.events.shared import Share, SharedFollower
 from gateway.fleet.worker import Worker
 from gateway.types import WorkerId
 
@@ -45,10 +47,20 @@ class _Plan:
     unit: int
 
 
+class Following(Protocol):
+    """One worker's follower, alone or with other replicas."""
+
+    async def run(self) -> None: ...
+
+    def status(self) -> FollowerStatus: ...
+
+    def answered(self, new_blocks: int) -> None: ...
+
+
 @dataclass(slots=True)
 class _Running:
     plan: _Plan
-    follower: Follower
+    follower: Following
     task: asyncio.Task[None]
 
 
@@ -62,12 +74,15 @@ class Followers:
         *,
         unit_of: Callable[[str], int],
         context: zmq.asyncio.Context,
+        share: Share | None = None,
     ) -> None:
-        """`unit_of` gives a model's tokens per block key."""
+        """`unit_of` gives a model's tokens per block key. With a `share`, one replica of several follows a
+        worker, and `sink` is not used: the share's index is."""
         self._sink = sink
         self._observer = observer
         self._unit_of = unit_of
         self._context = context
+        self._share = share
         self._running: dict[WorkerId, _Running] = {}
         self._broken: dict[WorkerId, str] = {}
 
@@ -120,21 +135,43 @@ class Followers:
             return None
         return _Plan(Source(spec.events, spec.replay, spec.topic), info.model, self._unit_of(info.model))
 
+    def shared(self) -> dict[WorkerId, SharedFollower]:
+        """Those that share what they know with other replicas."""
+        running = ((worker, one.follower) for worker, one in self._running.items())
+        return {worker: follower for worker, follower in running if isinstance(follower, SharedFollower)}
+
     def _begin(self, worker: Worker, plan: _Plan) -> None:
-        rank, me = worker.spec.dp_rank, worker.id
-        follower = Follower(
-            me,
-            plan.source,
-            sink=self._sink,
-            make_ledger=lambda: Ledger(plan.model, block_size=plan.unit),
-            context=self._context,
-            observer=self._observer,
-            # several ranks may share an endpoint: each is followed for its own batches
-            worker_of=lambda batch_rank: me if rank is None or batch_rank in (None, rank) else None,
-        )
+        me = worker.id
+        follower = self._make(worker, plan)
         task = asyncio.get_running_loop().create_task(follower.run(), name=f"events of {me}")
         task.add_done_callback(lambda ended: self._ended(me, ended))
         self._running[me] = _Running(plan, follower, task)
+
+    def _make(self, worker: Worker, plan: _Plan) -> Following:
+        rank, me = worker.spec.dp_rank, worker.id
+
+        def follower(sink: Sink, make_ledger: Callable[[], Ledger], snapshot: Snapshot | None) -> Follower:
+            return Follower(
+                me,
+                plan.source,
+                sink=sink,
+                make_ledger=make_ledger,
+                context=self._context,
+                observer=self._observer,
+                snapshot=snapshot,
+                # several ranks may share an endpoint: each is followed for its own batches
+                worker_of=lambda batch_rank: me if rank is None or batch_rank in (None, rank) else None,
+            )
+
+        if self._share is None:
+            return follower(self._sink, lambda: Ledger(plan.model, block_size=plan.unit), None)
+        return SharedFollower(
+            me,
+            plan.model,
+            plan.unit,
+            lambda sink, snapshot: follower(sink, sink.make_ledger, snapshot),
+            self._share,
+        )
 
     def _end(self, worker: WorkerId) -> None:
         running = self._running.pop(worker, None)

@@ -12,6 +12,7 @@ a block is counted once too often here, and only feedback takes it out again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 
 from gateway.events.ledger_state import (
     FORMAT,
@@ -52,10 +53,11 @@ class Ledger:
         """With a `journal`, `take_journal` tells what changed in the books since it was last asked."""
         self.unsupported = ""
         """Why this engine's blocks can't be indexed, in words for a person; empty while they can."""
-        self._model = model
-        self._block_size = block_size
+        self.model = model
+        self.block_size = block_size
         self._stride = 0
-        self._group: int | None = None
+        self.group: int | None = None
+        """The K/V group that counts; None until one was chosen."""
         self._last: dict[EngineHash, BlockKey] = {}
         """Engine block → our key of its last unit."""
         self._units: dict[EngineHash, tuple[BlockKey, ...]] = {}
@@ -71,7 +73,7 @@ class Ledger:
         self._rejected = self._foreign_groups = self._unknown_removals = 0
 
     def __repr__(self) -> str:
-        return f"<Ledger {self._model}: {len(self._last)} blocks, {len(self._waiting)} waiting>"
+        return f"<Ledger {self.model}: {len(self._last)} blocks, {len(self._waiting)} waiting>"
 
     @property
     def stride(self) -> int:
@@ -104,7 +106,7 @@ class Ledger:
         self._copies.clear()
         self._waiting.clear()
         self._tiers.clear()
-        self._stride, self._group, self.unsupported = 0, None, ""
+        self._stride, self.group, self.unsupported = 0, None, ""
         self._touch_all()
         return [Cleared()]
 
@@ -128,30 +130,32 @@ class Ledger:
         return dump_state(
             LedgerState(
                 format=FORMAT,
-                model=self._model,
-                block_size=self._block_size,
+                model=self.model,
+                block_size=self.block_size,
                 stride=self._stride,
-                group=self._group,
+                group=self.group,
                 blocks=list(self._last),
                 keys=pack_keys(keys),
                 copies=list(self._copies.items()),
                 waiting=[(waiting.event, sorted(waiting.gone)) for waiting in self._waiting],
                 tiers=self._tiers.dump(),
+                numbers=[waiting.number for waiting in self._waiting],
             )
         )
 
     def restore(self, data: bytes) -> None:
         """Takes over what another ledger exported. Raises EventDecodeError where that can't be."""
-        state = load_state(data, self._model, self._block_size)
+        state = load_state(data, self.model, self.block_size)
         keys, stride = unpack_keys(state.keys), state.stride
         self.reset()
-        self._stride, self._group = stride, state.group
+        self._stride, self.group = stride, state.group
         for place, block in enumerate(state.blocks):
             self._learn(block, keys[place * stride : (place + 1) * stride], 1)
         self._copies = dict(state.copies)
-        for event, gone in state.waiting:
-            self._waiting.add(Waiting(event, gone))
+        for (event, gone), number in zip_longest(state.waiting, state.numbers):
+            self._waiting.add(Waiting(event, gone), number)
         self._tiers.load(state.tiers)
+        self.take_journal()  # what was taken over is known to whoever kept it
 
     def holdings(self) -> Iterator[tuple[BlockKey, int]]:
         """Every key held on the GPU, with its copies; a key of several engine blocks comes several times."""
@@ -329,26 +333,26 @@ class Ledger:
 
     def _keys(self, event: BlockStored, parent: BlockKey | None) -> list[BlockKey] | None:
         if parent is None:
-            parent = root_key(root_scope(event, self._model))
+            parent = root_key(root_scope(event, self.model))
         try:
             packed = pack_tokens(event.token_ids)
         except OverflowError:  # no token id
             self._rejected += 1
             return None
         extras = media_extras(event, self._stride)
-        return block_keys(parent, packed, block_size=self._block_size, extras=extras)
+        return block_keys(parent, packed, block_size=self.block_size, extras=extras)
 
     # what counts
 
     def _counts(self, event: BlockStored | BlockRemoved) -> bool:
         """Whether the event is of the K/V group that we follow; the first that can be followed is chosen."""
         group = event.group_idx or 0
-        if group == self._group:
+        if group == self.group:
             return True
-        if self._group is None and isinstance(event, BlockStored):
+        if self.group is None and isinstance(event, BlockStored):
             kind = event.kv_cache_spec_kind
             if kind in FULL_ATTENTION or (kind is None and group == 0):
-                self._group = group
+                self.group = group
                 self.unsupported = ""
                 return True
             self.unsupported = f"no full-attention K/V group seen yet, only {kind}"
@@ -361,9 +365,9 @@ class Ledger:
         if not event.block_hashes or size <= 0 or len(event.token_ids) != size * len(event.block_hashes):
             self._rejected += 1
             return False
-        stride, rest = divmod(size, self._block_size)
+        stride, rest = divmod(size, self.block_size)
         if rest or self._stride not in (0, stride):
-            known = self._stride * self._block_size or self._block_size
+            known = self._stride * self.block_size or self.block_size
             self.unsupported = f"blocks of {size} tokens can't be reconciled with blocks of {known}"
             self._rejected += 1
             return False

@@ -32,6 +32,8 @@ class LedgerState(msgspec.Struct, array_like=True, gc=False):
     copies: list[tuple[EngineHash, int]]
     waiting: list[tuple[BlockStored, list[int]]]
     tiers: dict[str, list[tuple[EngineHash, int]]]
+    numbers: list[int] = []
+    """Of the waiting; without it they are numbered anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,10 +44,11 @@ class WaitingRoom:
     def __iter__(self) -> Iterator[Waiting]:
         return iter(self._order.values())
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: Waiting, number: int | None = None) -> None:
+        """`number` is given to one that had it before."""
         event = waiting.event
-        waiting.number = self._next
-        self._next += 1
+        waiting.number = self._next if number is None else number
+        self._next = max(self._next, waiting.number) + 1
         self._order[waiting.number] = waiting
         self._touch(waiting)
         self._by_parent.setdefault(event.parent_block_hash, []).append(waiting)

@@ -214,6 +214,12 @@ class PrefixIndex:
             return 0
         return known.holding.copies.get(key, 1)
 
+    def parent(self, worker: WorkerId, key: BlockKey) -> BlockKey | None:
+        """The key before `key`, where this worker holds it and the index was told."""
+        known = self._workers.get(worker)
+        parent = known.holding.parents.get(key) if known is not None else None
+        return None if parent is None else BlockKey(parent)
+
     def stats(self) -> IndexStats:
         held = {worker: len(known.holding.parents) for worker, known in self._workers.items()}
         return IndexStats(

@@ -80,7 +80,7 @@ class Writer:
         self._clock = clock
         self._terms = terms
         self._refill = refill
-        self._token, self._epoch, self._number = grant.token, grant.epoch, grant.number
+        self.token, self._epoch, self._number = grant.token, grant.epoch, grant.number
         self._queue: deque[Delta] = deque()
         self._queued = 0
         self._sending: tuple[Delta, bytes] | None = None
@@ -125,14 +125,22 @@ class Writer:
         while self.pending:
             await self._send_next()
 
+    async def renew(self) -> None:
+        """Raises StoreError, Fenced."""
+        began = self._clock()
+        terms = self._terms
+        outcome = await self._shelf.renew(self.token, self._owner, terms.lease_s, terms.keep_s)
+        await self._obey(outcome)
+        self._renew_at = began + terms.renew_s
+
     async def release(self) -> None:
-        await self._shelf.release(self._token, self._owner)
+        await self._shelf.release(self.token, self._owner)
 
     # steps
 
     async def _step(self) -> None:
         if self._clock() >= self._renew_at:
-            await self._renew()
+            await self.renew()
         if self.pending:
             await self._send_next()
             return
@@ -142,13 +150,6 @@ class Writer:
                 await self._filled.wait()
         except TimeoutError:
             pass
-
-    async def _renew(self) -> None:
-        began = self._clock()
-        terms = self._terms
-        outcome = await self._shelf.renew(self._token, self._owner, terms.lease_s, terms.keep_s)
-        await self._obey(outcome)
-        self._renew_at = began + terms.renew_s
 
     async def _send_next(self) -> None:
         if self._refill:
@@ -160,7 +161,7 @@ class Writer:
         delta, new_epoch = self._sending
         # sent again under the same number after an error: Redis counts it once
         outcome = await self._shelf.apply(
-            self._token, self._epoch, self._number + 1, delta, new_epoch=new_epoch, complete=True
+            self.token, self._epoch, self._number + 1, delta, new_epoch=new_epoch, complete=True
         )
         if outcome is Outcome.OK:
             self._applied(new_epoch)
@@ -178,7 +179,7 @@ class Writer:
             for place, part in enumerate(parts):
                 new_epoch = b"" if place else self._new_epoch()
                 outcome = await self._shelf.apply(
-                    self._token, self._epoch, self._number + 1, part,
+                    self.token, self._epoch, self._number + 1, part,
                     new_epoch=new_epoch, complete=place == len(parts) - 1,
                 )  # fmt: skip
                 if outcome is not Outcome.OK:
@@ -186,7 +187,7 @@ class Writer:
                     return
                 self._applied(new_epoch)
                 if self._clock() >= self._renew_at:
-                    await self._renew()
+                    await self.renew()
         except StoreError:
             self._give_up_queue(reason)
             raise
@@ -217,7 +218,7 @@ class Writer:
             grant = await self._shelf.acquire(self._owner, self._terms.lease_s)
             if grant is None:
                 raise Fenced
-            self._token, self._epoch, self._number = grant.token, grant.epoch, grant.number
+            self.token, self._epoch, self._number = grant.token, grant.epoch, grant.number
             self._give_up_queue("lost")
 
     def _give_up_queue(self, reason: str) -> None:

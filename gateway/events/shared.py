@@ -1,0 +1,319 @@
+"""Following one worker together with other replicas: one of them writes, the others mirror.
+
+Whoever holds the worker's lease follows its engine, applies what it says to its own index at once, and writes
+it to Redis. The others mirror, and try for the lease, which runs out when its holder dies. A successor takes
+the books out of Redis and goes on where they end. A replica that never saw Redis follows for itself alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from gateway.errors import StoreError
+from gateway.events.books import BookSink, ParentIndex, load_books
+from gateway.events.follower import Follower, FollowerState, FollowerStatus
+from gateway.events.ports import Snapshot
+from gateway.index.replication.mirror import Mirror, MirroredIndex, MirrorState
+from gateway.index.replication.shelf import Grant, Scripts, Shelf
+from gateway.index.replication.writer import Fenced, Terms, Writer
+from gateway.store.connection import Store
+from gateway.types import Clock, WorkerId
+
+log = logging.getLogger(__name__)
+
+LEAVE_S = 1.0
+"""How long an orderly end may take to tell Redis."""
+HESITATE_S = 0.05
+"""For each worker that a replica writes already, it lets others try first for so long."""
+
+
+class SharedIndex(ParentIndex, MirroredIndex, Protocol):
+    """The index of this process: its own followers and its mirrors write it."""
+
+
+class ShareObserver(Protocol):
+    """Hears how the sharing goes. Metrics live behind it."""
+
+    def loaded(self, worker: WorkerId, reason: str, blocks: int, seconds: float) -> None: ...
+
+    def refilled(self, worker: WorkerId, reason: str) -> None: ...
+
+    def took_over(self, worker: WorkerId) -> None: ...
+
+    def fenced(self, worker: WorkerId) -> None: ...
+
+
+@dataclass(slots=True)
+class Share:
+    """What all shared followers of a process have in common. `owner` names this life of the process."""
+
+    store: Store
+    scripts: Scripts
+    owner: str
+    index: SharedIndex
+    observer: ShareObserver
+    clock: Clock
+    random: Callable[[], float]
+    new_epoch: Callable[[], bytes]
+    """A name that no epoch had before."""
+    terms: Terms = field(default_factory=Terms)
+    writing: set[WorkerId] = field(default_factory=set)
+
+
+class Role(Enum):
+    MIRROR = "mirror"
+    WRITER = "writer"
+    ALONE = "alone"
+    """Redis was never reached: it follows for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStatus:
+    """How one worker's knowledge is shared, for a person or a scraper."""
+
+    worker: WorkerId
+    role: str
+    mirror: str
+    epoch: str
+    number: int
+    """Of the batch applied (mirror) or written (writer) last."""
+    pending: int
+    """Entries that Redis does not have yet."""
+    loads: int
+    """How often the whole set was loaded."""
+
+
+MakeFollower = Callable[[BookSink, Snapshot | None], Follower]
+
+
+class SharedFollower:
+    """`run` it in a task; cancel the task to end it in order."""
+
+    def __init__(
+        self, worker: WorkerId, model: str, block_size: int, make_follower: MakeFollower, share: Share
+    ) -> None:
+        self._worker = worker
+        self._model = model
+        self._block_size = block_size
+        self._make_follower = make_follower
+        self._share = share
+        self._shelf = Shelf(share.store, worker, share.scripts)
+        self._mirror = Mirror(self._shelf, share.index, _Mirrored(worker, share.observer))
+        self._mirroring: asyncio.Task[None] | None = None
+        self._follower: Follower | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._sink: BookSink | None = None
+
+    def __repr__(self) -> str:
+        return f"<SharedFollower {self._worker}: {self.share_status()}>"
+
+    async def run(self) -> None:
+        """Raises ConfigError for an endpoint of events that can't be one."""
+        try:
+            while True:
+                await self._live()
+        finally:
+            self._share.writing.discard(self._worker)
+            await _end(self._mirroring)
+            await _end(self._following)
+
+    def answered(self, new_blocks: int) -> None:
+        if self._follower is not None:
+            self._follower.answered(new_blocks)
+
+    def status(self) -> FollowerStatus:
+        if self._follower is not None:
+            return self._follower.status()
+        reason = f"another replica follows its engine; here: {self._mirror.state.value}"
+        return FollowerStatus(FollowerState.MIRRORING, reason, self._mirror.head[1], 0, 0, {})
+
+    def share_status(self) -> ShareStatus:
+        writer = self._sink.writer if self._sink is not None else None
+        epoch, number = self._mirror.head if writer is None else writer.head
+        role = Role.MIRROR if self._sink is None else Role.ALONE if writer is None else Role.WRITER
+        return ShareStatus(
+            worker=self._worker,
+            role=role.value,
+            mirror=self._mirror.state.value,
+            epoch=epoch.decode(errors="replace"),
+            number=number,
+            pending=0 if writer is None else writer.pending,
+            loads=self._mirror.loads,
+        )
+
+    @property
+    def loading(self) -> bool:
+        """It does not know yet what Redis has."""
+        mirror = self._mirror
+        return self._sink is None and mirror.loads == 0 and mirror.state is MirrorState.LOADING
+
+    async def reset(self) -> None:
+        """All that is known of the worker is void, for every replica. Raises StoreError."""
+        self._share.index.clear(self._worker)
+        await self._shelf.void(self._share.new_epoch())
+
+    def audit(self) -> tuple[Shelf, tuple[bytes, int] | None]:
+        """What a verification needs: the shelf, and where this replica stands; None while it is unsettled."""
+        writer = self._sink.writer if self._sink is not None else None
+        if writer is not None:
+            return self._shelf, None if writer.pending else writer.head
+        return self._shelf, self._mirror.head if self._sink is None else None
+
+    # one turn
+
+    async def _live(self) -> None:
+        await asyncio.sleep(min(1.0, HESITATE_S * len(self._share.writing)))
+        try:
+            grant = await self._shelf.acquire(self._share.owner, self._share.terms.lease_s)
+            if grant is not None:
+                await self._take_over(grant)
+                return
+        except StoreError:
+            if self._mirror.loads == 0 and self._following is None:
+                self._follow(None)
+        else:
+            await self._stop_following()
+        if self._following is None:
+            self._start_mirroring()
+        await self._wait(self._share.terms.lease_s / 5 * (0.5 + self._share.random()))
+
+    async def _take_over(self, grant: Grant) -> None:
+        """Writes until it is fenced off. Raises StoreError while taking over."""
+        await _end(self._mirroring)
+        self._mirroring = None
+        refill = "first contact"
+        if self._following is None:
+            await self._mirror.settle()
+            snapshot = await self._load(grant)
+            refill = "" if snapshot is not None else "no books"
+            if snapshot is None:
+                self._share.index.clear(self._worker)
+            self._follow(snapshot)
+        sink = self._sink
+        assert sink is not None  # noqa: S101 (following and sink come and go together)
+        sink.writer = writer = self._make_writer(grant, sink, refill)
+        self._share.writing.add(self._worker)
+        self._share.observer.took_over(self._worker)
+        log.info(
+            "this replica writes a worker's blocks", extra={"worker": self._worker, "refill": refill or None}
+        )
+        try:
+            await self._write(writer)
+        finally:
+            self._share.writing.discard(self._worker)
+
+    async def _load(self, grant: Grant) -> Snapshot | None:
+        sink = BookSink(self._worker, self._share.index, self._model, self._block_size)
+        self._sink = sink
+        try:
+            return await load_books(self._shelf, grant, self._model, self._block_size, sink.restored)
+        except BaseException:
+            self._sink = None
+            raise
+
+    async def _write(self, writer: Writer) -> None:
+        writing = asyncio.create_task(writer.run(), name=f"writer of {self._worker}")
+        try:
+            await self._first_of(writing)
+        except Fenced:
+            log.warning("another replica writes this worker now", extra={"worker": self._worker})
+            self._share.observer.fenced(self._worker)
+            await self._stop_following()
+            self._mirror.distrust()
+        finally:
+            if not writing.done():
+                await _end(writing)
+                await _end(self._following)
+                await _leave(writer)
+
+    async def _first_of(self, writing: asyncio.Task[None]) -> None:
+        """Until the writer is fenced off or the follower fails; either raises."""
+        following = self._following
+        assert following is not None  # noqa: S101
+        await asyncio.wait({writing, following}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (writing, following):
+            if task.done():
+                task.result()
+
+    async def _wait(self, seconds: float) -> None:
+        """A follower that fails meanwhile ends it."""
+        if self._following is None:
+            await asyncio.sleep(seconds)
+            return
+        await asyncio.wait({self._following}, timeout=seconds)
+        if self._following.done():
+            self._following.result()
+
+    # parts
+
+    def _follow(self, snapshot: Snapshot | None) -> None:
+        if self._sink is None:
+            self._sink = BookSink(self._worker, self._share.index, self._model, self._block_size)
+        self._follower = self._make_follower(self._sink, snapshot)
+        self._following = asyncio.create_task(self._follower.run(), name=f"follower of {self._worker}")
+
+    async def _stop_following(self) -> None:
+        if self._following is not None:
+            self._mirror.distrust()  # the index has what this follower said
+        await _end(self._following)
+        self._following = self._follower = self._sink = None
+
+    def _start_mirroring(self) -> None:
+        if self._mirroring is None:
+            self._mirroring = asyncio.create_task(self._mirror.run(), name=f"mirror of {self._worker}")
+
+    def _make_writer(self, grant: Grant, sink: BookSink, refill: str) -> Writer:
+        share = self._share
+        return Writer(
+            self._shelf,
+            share.owner,
+            grant,
+            whole=sink.whole,
+            new_epoch=share.new_epoch,
+            observer=_Written(self._worker, share.observer),
+            clock=share.clock,
+            terms=share.terms,
+            refill=refill,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Mirrored:
+    """A MirrorObserver that says which worker."""
+
+    worker: WorkerId
+    observer: ShareObserver
+
+    def loaded(self, reason: str, blocks: int, seconds: float) -> None:
+        self.observer.loaded(self.worker, reason, blocks, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A WriterObserver that says which worker."""
+
+    worker: WorkerId
+    observer: ShareObserver
+
+    def refilled(self, reason: str) -> None:
+        self.observer.refilled(self.worker, reason)
+
+
+async def _leave(writer: Writer) -> None:
+    """Writes what is left and gives the lease back; where Redis does not answer, it runs out by itself."""
+    with contextlib.suppress(StoreError, Fenced, TimeoutError):
+        async with asyncio.timeout(LEAVE_S):
+            await writer.flush()
+            await writer.release()
+
+
+async def _end(task: Awaitable[None] | None) -> None:
+    if isinstance(task, asyncio.Task):
+        task.cancel()
+        await asyncio.wait({task})

@@ -1,0 +1,168 @@
+"""Whatever happens in whatever order: mirror == Redis == what the engine really holds."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.index.replication.delta import Delta
+from gateway.index.replication.shelf import Outcome, load_scripts
+from gateway.index.replication.writer import Fenced, Writer
+from gateway.store.connection import Store
+from gateway.store.url import parse_store_url
+from tests.replication_rig import KEYS, NODES, Engine, Replica, redis_holdings
+from tests.servers import Server, standalone
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("store block"), st.integers(1, NODES - 1), st.booleans()),
+        st.tuples(st.just("remove"), st.integers(0, 99)),
+        st.tuples(st.sampled_from(["clear", "restart", "flush", "mirror", "zombie", "resend", "emptied"])),
+        st.tuples(st.just("hear"), st.integers(0, 99)),
+        st.tuples(st.just("take over"), st.integers(0, 2), st.booleans()),
+    ),
+    max_size=40,
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with standalone(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=STEPS)
+def test_mirror_redis_and_truth_end_equal(server: Server, steps: list[tuple[object, ...]]) -> None:
+    with server.client() as admin:
+        admin.flushall()
+    asyncio.run(World(server).play(steps))
+
+
+class World:
+    """Three replicas, one of them the writer at a time, and one engine."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._engine = Engine()
+        self._store = Store(parse_store_url(server.url), timeout=20)
+        epochs = (str(number).encode() for number in itertools.count(1))
+        scripts = load_scripts()
+        self._replicas = [Replica(name, self._store, scripts, self._engine, epochs) for name in "abc"]
+        self._writer = self._replicas[0]
+        self._zombies: list[Replica] = []
+
+    async def play(self, steps: list[tuple[object, ...]]) -> None:
+        assert await self._writer.take_over()
+        for name, *args in steps:
+            await getattr(self, "_" + str(name).replace(" ", "_"))(*args)
+        await self._end()
+        await self._store.close()
+
+    async def _end(self) -> None:
+        await self._writer.catch_up()
+        await self._flush()
+        truth = self._engine.holdings()
+        assert await redis_holdings(self._writer.shelf) == truth
+        assert self._writer.copies() == truth
+        for replica in self._replicas:
+            if replica is not self._writer:
+                await replica.mirror.settle()
+                assert replica.copies() == truth
+            replica.index.check_integrity()
+        links = {
+            held.key: held.parent async for page in self._writer.shelf.held() for held in page if held.parent
+        }
+        parents = {KEYS[node]: KEYS[(node - 1) // 3] for node in KEYS if node > 3}
+        assert links == {key: parent for key, parent in parents.items() if key in truth}
+
+    # the engine
+
+    async def _store_block(self, node: int, again: bool) -> None:
+        self._engine.store(node, again=again)
+
+    async def _remove(self, place: int) -> None:
+        if ends := self._engine.ends():
+            self._engine.remove(ends[place % len(ends)])
+
+    async def _clear(self) -> None:
+        self._engine.clear()
+
+    async def _restart(self) -> None:
+        self._engine.restart()
+
+    # what reaches the writer, and Redis
+
+    async def _hear(self, place: int) -> None:
+        """Any batch of this life: the next, an old one again, one too early."""
+        if self._engine.log:
+            await self._writer.hear(place % len(self._engine.log))
+
+    async def _flush(self) -> None:
+        assert self._writer.writer is not None
+        await self._writer.writer.flush()
+
+    async def _resend(self) -> None:
+        """The answer to a batch got lost, and it is sent again."""
+        writer = self._writer.writer
+        assert writer is not None
+        await writer.flush()
+        epoch, number = writer.head
+        if not number:
+            return
+        delta = Delta(b"", b"", copies={KEYS[1]: 1}, parents={KEYS[1]: None})
+        outcome = await self._writer.shelf.apply(
+            writer.token, epoch, number, delta, new_epoch=b"", complete=True
+        )
+        assert outcome is Outcome.OK, "and counts once"
+
+    async def _emptied(self) -> None:
+        """FLUSHALL; the writer notices at its next word. Nobody else is quicker here."""
+        with self._server.client() as admin:
+            admin.flushall()
+        writer = self._writer.writer
+        assert writer is not None
+        await writer.renew()
+        await writer.flush()
+
+    # replicas
+
+    async def _mirror(self) -> None:
+        for replica in self._replicas:
+            if replica is not self._writer:
+                await replica.mirror.step(0.001)
+
+    async def _take_over(self, place: int, orderly: bool) -> None:
+        """The writer dies, with what it had not sent, or leaves in order; its lease runs out."""
+        before, after = self._writer, self._replicas[place]
+        if after is before:
+            return
+        if orderly:
+            await self._flush()
+        with self._server.client() as admin:
+            admin.delete(self._store.keys.lease(before.shelf.worker))
+        self._zombies = [z for z in (*self._zombies, before) if z is not after]
+        after.leave()
+        assert await after.take_over()
+        self._writer = after
+
+    async def _zombie(self) -> None:
+        """Those cut off go on for a while, as behind a partition: nothing of it gets through."""
+        for replica in self._zombies:
+            if replica.writer is not None:
+                if self._engine.log:
+                    await replica.hear(len(self._engine.log) - 1)
+                with pytest.raises(Fenced):
+                    await _speak(replica.writer)
+                replica.leave()
+        self._zombies.clear()
+
+
+async def _speak(writer: Writer) -> None:
+    await writer.flush()
+    await writer.renew()
