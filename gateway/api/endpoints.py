@@ -22,25 +22,33 @@ class ProxiedEndpoint:
     caches: bool = True
     """Its prompts may come to lie in an engine's prefix cache, so that a `cache_salt` means something."""
     ends_with_done: bool = False
+    """A whole stream of it has a last event that says so."""
     dialect: Dialect = Dialect.OPENAI
+
+
+_DIALECTS = {Endpoint.RESPONSES: Dialect.RESPONSES, Endpoint.MESSAGES: Dialect.MESSAGES}
 
 
 def _standard() -> list[ProxiedEndpoint]:
     generating = [
-        ProxiedEndpoint(endpoint.value, prompt=endpoint, generates=True, ends_with_done=True)
+        ProxiedEndpoint(
+            endpoint.value,
+            prompt=endpoint,
+            generates=True,
+            ends_with_done=True,
+            dialect=_DIALECTS.get(endpoint, Dialect.OPENAI),
+        )
         for endpoint in Endpoint
     ]
-    other_apis = [
-        ProxiedEndpoint("/v1/responses", generates=True, dialect=Dialect.RESPONSES),
-        ProxiedEndpoint("/v1/messages", generates=True, dialect=Dialect.MESSAGES),
+    counting = [
         ProxiedEndpoint("/v1/messages/count_tokens", caches=False, dialect=Dialect.MESSAGES),
+        *(ProxiedEndpoint(path, caches=False) for path in ("/tokenize", "/detokenize")),
     ]
-    counting = [ProxiedEndpoint(path, caches=False) for path in ("/tokenize", "/detokenize")]
     by_load = (
         "/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score",
         "/score", "/pooling", "/classify", "/v1/audio/*",
     )  # fmt: skip
-    return [*generating, *other_apis, *counting, *(ProxiedEndpoint(path) for path in by_load)]
+    return [*generating, *counting, *(ProxiedEndpoint(path) for path in by_load)]
 
 
 class EndpointTable:

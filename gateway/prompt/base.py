@@ -19,6 +19,8 @@ class PromptError(InvalidRequest):
 class Endpoint(Enum):
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
+    RESPONSES = "/v1/responses"
+    MESSAGES = "/v1/messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class PromptRequest:
     """The fields of a generation request that a router reads. Read leniently: a field of the wrong type is
     as good as absent, for the engine is the one to refuse it. The body itself travels untouched.
 
-    `messages` is set for chat. `prompts` is set for completions: each is a text or a list of token ids.
+    `messages` is set for chat, and for the two APIs that engines turn into a chat (Responses, Messages).
+    `prompts` is set for completions: each is a text or a list of token ids.
     Neither is set when the body could not be understood: such a request is routed by load.
     """
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.prompt import messages_api, responses_api
+from gateway.prompt.base import Endpoint, PromptError, PromptRequest
 
 _TEMPLATE_FIELDS: Mapping[str, type] = {
     "tools": list,
@@ -22,6 +23,8 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
     whose prompt makes no sense comes back with neither `messages` nor `prompts`.
     """
     fields = body if isinstance(body, dict) else {}
+    if endpoint in (Endpoint.RESPONSES, Endpoint.MESSAGES):
+        return _converted(endpoint, fields)
     chat = endpoint is Endpoint.CHAT
     options = fields.get("stream_options")
     max_tokens = _integer(fields.get("max_completion_tokens")) if chat else None
@@ -39,6 +42,30 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
         n=max(1, _integer(fields.get("n")) or 1),
         stream=_flag(fields.get("stream"), False),
         include_usage=isinstance(options, dict) and _flag(options.get("include_usage"), False),
+    )
+
+
+def _converted(endpoint: Endpoint, fields: Mapping[str, Any]) -> PromptRequest:
+    """An API that the engine itself turns into a chat. Its streams bring usage unasked."""
+    responses = endpoint is Endpoint.RESPONSES
+    messages: Sequence[Mapping[str, Any]] | None = None
+    args: dict[str, Any] = {}
+    try:
+        messages, args = (responses_api if responses else messages_api).chat_of(fields)
+    except PromptError:
+        args = {}
+    cuts = responses and fields.get("truncation") not in (None, "disabled")
+    return PromptRequest(
+        endpoint=endpoint,
+        model=_text(fields.get("model")),
+        messages=messages,
+        template_args=args,
+        add_special_tokens=False,
+        cache_salt=_text(fields.get("cache_salt")),
+        truncate_prompt_tokens=-1 if cuts else None,
+        max_tokens=_integer(fields.get("max_output_tokens" if responses else "max_tokens")),
+        stream=_flag(fields.get("stream"), False),
+        include_usage=True,
     )
 
 

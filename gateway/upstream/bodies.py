@@ -94,8 +94,8 @@ class Events:
         if last:
             out += self.scanner.end()
             if self._must_say_done and not self.scanner.done and not self.scanner.error:
-                # nothing but ``[DONE]`` tells this end from a worker that died
-                raise UpstreamProtocolError("a stream that ends without [DONE]")
+                # nothing but its last event tells this end from a worker that died
+                raise UpstreamProtocolError("a stream that ends without its last event")
         return out
 
 

@@ -19,6 +19,8 @@ MAX_EVENT = 8 * 1024 * 1024
 
 _BLANK_LINE = re.compile(rb"\n\n|\r\n\r\n|\r\r|\n\r\n|\r\n\n")
 _DONE = b"[DONE]"
+_LAST_EVENTS = (b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
+"""How streams of the Messages and Responses APIs say that they are whole."""
 
 
 class SseScanner:
@@ -39,7 +41,7 @@ class SseScanner:
         """Events with data, ``[DONE]`` and hidden ones not counted."""
         self.usage: Usage | None = None
         self.done = False
-        """``[DONE]`` was seen."""
+        """``[DONE]`` was seen, or the event with which the API's streams end."""
         self.error = False
         """The worker reported an error inside the stream."""
         self._hide_usage = hide_usage
@@ -101,8 +103,11 @@ class SseScanner:
         """What of one event, its blank line included, goes on."""
         lines = event.splitlines()
         values = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
-        if b"event: error" in lines or b"event:error" in lines:
-            self.error = True
+        for line in lines:
+            if line.startswith(b"event:"):
+                name = line[6:].strip()
+                self.error = self.error or name == b"error"
+                self.done = self.done or name in _LAST_EVENTS
         if not values:
             return event
         data = b"\n".join(values)
@@ -112,8 +117,8 @@ class SseScanner:
         frame = read_frame(data) if data.find(b'"usage"') >= 0 or data.find(b'"error"') >= 0 else None
         if frame is not None:
             self.error = self.error or frame.is_error
-            if frame.usage is not None:
-                self.usage = frame.usage.read() or self.usage
+            if (usage := frame.any_usage) is not None:
+                self.usage = usage.read(self.usage)
                 if self._hide_usage and frame.usage_only:
                     return b""
         self.events += 1

@@ -10,6 +10,7 @@ from gateway.errors import UpstreamProtocolError
 from gateway.types import Usage
 from gateway.upstream.redact import Redactor
 from gateway.upstream.sse import SseScanner
+from gateway.upstream.usage import read_usage
 
 DONE = b"data: [DONE]\n\n"
 
@@ -141,3 +142,76 @@ def test_many_events_in_one_read_are_all_counted() -> None:
     stream = b"".join(chunk(str(n)) for n in range(50))
     assert scanner.feed(stream) is stream
     assert scanner.events == 50
+
+
+# -- streams of the Messages and Responses APIs: events as vLLM 0.32 sends them ------------------------------
+
+MESSAGE_STREAM = (
+    b'event: message_start\ndata: {"type":"message_start","message":{"id":"c","type":"message","role":'
+    b'"assistant","content":[],"model":"m","usage":{"input_tokens":35,"output_tokens":0,'
+    b'"cache_read_input_tokens":96}}}\n\n'
+    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
+    b'"delta":{"type":"text_delta","text":"hi"}}\n\n'
+    b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
+    b'"usage":{"input_tokens":35,"output_tokens":4,"cache_read_input_tokens":96}}\n\n'
+    b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+)
+RESPONSE_STREAM = (
+    b'event: response.created\ndata: {"type":"response.created","response":{"id":"r","usage":null}}\n\n'
+    b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"hi"}\n\n'
+    b'event: response.completed\ndata: {"type":"response.completed","response":{"id":"r","usage":'
+    b'{"input_tokens":131,"input_tokens_details":{"cached_tokens":96},"output_tokens":4,"total_tokens":135}}}'
+    b"\n\n"
+)
+
+
+@pytest.mark.parametrize("stream", [MESSAGE_STREAM, RESPONSE_STREAM], ids=["messages", "responses"])
+def test_usage_inside_the_events_of_other_apis(stream: bytes) -> None:
+    for cut in range(0, len(stream) + 1, 7):
+        scanner = SseScanner()
+        assert run(scanner, [stream[:cut], stream[cut:]]) == stream
+        assert (scanner.usage, scanner.done, scanner.error) == (Usage(131, 4, 96), True, False), cut
+
+
+def test_a_later_event_may_count_the_answer_alone() -> None:
+    """Anthropic's own servers say the input once, at the start."""
+    short = MESSAGE_STREAM.replace(
+        b'"usage":{"input_tokens":35,"output_tokens":4', b'"usage":{"output_tokens":4'
+    )
+    scanner = SseScanner()
+    run(
+        scanner,
+        [
+            short.replace(
+                b',"cache_read_input_tokens":96}}\n\nevent: message_stop', b"}}\n\nevent: message_stop"
+            )
+        ],
+    )
+    assert scanner.usage == Usage(131, 4, 96)
+
+
+def test_a_response_that_failed_is_an_error() -> None:
+    scanner = SseScanner()
+    run(
+        scanner,
+        [b'event: response.failed\ndata: {"type":"response.failed","response":{"error":{"code":"x"}}}\n\n'],
+    )
+    assert (scanner.done, scanner.error) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        # Messages: what came from cache is not in input_tokens; Responses: it is
+        (b'{"usage":{"input_tokens":14,"output_tokens":4,"cache_creation_input_tokens":0,'
+         b'"cache_read_input_tokens":80}}', Usage(94, 4, 80)),
+        (b'{"usage":{"input_tokens":14,"output_tokens":4}}', Usage(14, 4, None)),
+        (b'{"usage":{"input_tokens":94,"input_tokens_details":{"cached_tokens":80},"output_tokens":4}}',
+         Usage(94, 4, 80)),
+        (b'{"usage":{"prompt_tokens":94,"prompt_tokens_details":{"cached_tokens":0}}}', Usage(94, 0, 0)),
+        (b'{"usage":{"prompt_tokens":94,"prompt_tokens_details":null}}', Usage(94, 0, None)),
+        (b'{"usage":"none"}', None),
+    ],
+)  # fmt: skip
+def test_usage_of_whole_answers(body: bytes, expected: Usage | None) -> None:
+    assert read_usage(body) == expected
