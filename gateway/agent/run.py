@@ -14,11 +14,13 @@ from random import Random
 from urllib.parse import urlsplit
 
 import httpx
+import zmq.asyncio
 
 from gateway.agent.attendant import Attendant, Pace
 from gateway.agent.busy import in_flight
 from gateway.agent.child import Child
 from gateway.agent.command import complete
+from gateway.agent.following import follow
 from gateway.errors import ConfigError
 from gateway.fleet.guards import Guards
 from gateway.fleet.health import HealthLimits
@@ -77,23 +79,27 @@ class _Agent:
     def __init__(
         self, options: AgentOptions, store: Store, client: httpx.AsyncClient, specs: Sequence[WorkerSpec]
     ) -> None:
-        guards = Guards(health=HealthLimits(interval_s=1.0, unhealthy_after=2))
+        limits = HealthLimits(interval_s=1.0, unhealthy_after=2)
+        name = f"{socket.gethostname()}:{os.getpid()}"
+        random = Random().random
         self._registry = Registry(LoadBoard(), time.monotonic)
         self._monitor = HealthMonitor(
             self._registry,
             EngineProbe(client),
-            guards,
+            Guards(health=limits),
             clock=time.monotonic,
-            random=Random().random,
-            limits=HealthLimits(interval_s=1.0, unhealthy_after=2),
+            random=random,
+            limits=limits,
         )
         self._attendant = Attendant(
             self._registry.workers,
             Registrations(store, time.time),
             lambda: in_flight(client, specs[0].url),
-            agent=f"{socket.gethostname()}:{os.getpid()}",
+            agent=name,
             pace=options.pace,
         )
+        self._zmq = zmq.asyncio.Context()
+        self._followers = follow(self._registry, store, self._zmq, name, random)
         self._specs = specs
 
     async def run(self, child: Child | None, stop: asyncio.Event, hurry: asyncio.Event) -> None:
@@ -117,6 +123,8 @@ class _Agent:
                 task.cancel()
             await asyncio.gather(attending, engine, return_exceptions=True)
             await self._monitor.close()
+            await self._followers.close()
+            self._zmq.term()
 
 
 async def _first(*waits: Awaitable[object]) -> None:
