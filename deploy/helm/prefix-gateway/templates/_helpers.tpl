@@ -1,0 +1,159 @@
+{{- define "pg.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "pg.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains (include "pg.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "pg.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of every object. */}}
+{{- define "pg.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: prefix-gateway
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* What selectors use: never changes in the life of a release. (dict "root" $ "component" "gateway") */}}
+{{- define "pg.selector" -}}
+app.kubernetes.io/name: {{ include "pg.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "pg.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}{{ .repository }}@{{ .digest }}{{- else -}}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pg.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "pg.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Pools by name: `engine` is the first, each of `extraEngines` is laid over it. A JSON object. */}}
+{{- define "pg.pools" -}}
+{{- $pools := dict -}}
+{{- if ne .Values.engine.type "none" -}}
+{{- $_ := set $pools "engine" .Values.engine -}}
+{{- end -}}
+{{- range $name, $own := .Values.extraEngines -}}
+{{- $merged := mergeOverwrite (deepCopy $.Values.engine) (deepCopy ($own | default dict)) -}}
+{{- if eq $merged.type "none" -}}
+{{- fail (printf "extraEngines.%s: give it a type, since engine.type is none" $name) -}}
+{{- end -}}
+{{- $_ := set $pools $name $merged -}}
+{{- end -}}
+{{- toJson $pools -}}
+{{- end -}}
+
+{{- define "pg.discoverySelector" -}}
+{{- default (printf "prefix-gateway.io/fleet=%s" (include "pg.fullname" .)) .Values.discovery.selector -}}
+{{- end -}}
+
+{{- define "pg.adminSecret" -}}
+{{- default (printf "%s-admin" (include "pg.fullname" .)) .Values.admin.existingSecret -}}
+{{- end -}}
+
+{{- define "pg.keysSecret" -}}
+{{- if .Values.apiKeys.existingSecret -}}{{ .Values.apiKeys.existingSecret }}
+{{- else if .Values.apiKeys.keys -}}{{ include "pg.fullname" . }}-api-keys
+{{- end -}}
+{{- end -}}
+
+{{- define "pg.redisSecret" -}}
+{{- if eq .Values.redis.mode "internal" -}}
+{{- default (printf "%s-redis" (include "pg.fullname" .)) .Values.redis.internal.existingSecret -}}
+{{- else -}}
+{{- .Values.redis.external.existingSecret -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A secret that is made once and kept from then on. (dict "root" $ "name" … "key" …) */}}
+{{- define "pg.keptSecret" -}}
+{{- $known := lookup "v1" "Secret" .root.Release.Namespace .name -}}
+{{- if and $known (hasKey ($known.data | default dict) .key) -}}
+{{- index $known.data .key -}}
+{{- else -}}
+{{- randAlphaNum 43 | b64enc -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Settings that follow from values; `gateway.config` stands above them. */}}
+{{- define "pg.config" -}}
+{{- $v := .Values -}}
+{{- $c := dict "host" "0.0.0.0" "port" 8080 "admin_host" "0.0.0.0" "admin_port" 8081 -}}
+{{- $_ := set $c "admin_token_file" "/etc/prefix-gateway/admin/token" -}}
+{{- $_ := set $c "open_metrics" $v.admin.openMetrics -}}
+{{- $_ := set $c "settle" $v.gateway.settleSeconds -}}
+{{- $_ := set $c "shutdown_grace" $v.gateway.drainSeconds -}}
+{{- $_ := set $c "discovery" $v.discovery.type -}}
+{{- if eq $v.discovery.type "kubernetes" -}}
+{{- $_ := set $c "kubernetes_selector" (include "pg.discoverySelector" .) -}}
+{{- $_ := set $c "kubernetes_resource" $v.discovery.resource -}}
+{{- $_ := set $c "kubernetes_namespace" (default .Release.Namespace $v.discovery.namespace) -}}
+{{- else if eq $v.discovery.type "dns" -}}
+{{- $_ := set $c "dns_names" $v.discovery.dnsNames -}}
+{{- end -}}
+{{- with $v.discovery.port }}{{- $_ := set $c "discovery_port" . -}}{{- end -}}
+{{- with $v.discovery.eventsPort }}{{- $_ := set $c "discovery_events_port" . -}}{{- end -}}
+{{- with $v.discovery.replayPort }}{{- $_ := set $c "discovery_replay_port" . -}}{{- end -}}
+{{- with $v.workers }}{{- $_ := set $c "workers" . -}}{{- end -}}
+{{- with $v.gateway.tokenizers }}{{- $_ := set $c "tokenizers" . -}}{{- end -}}
+{{- with $v.gateway.aliases }}{{- $_ := set $c "aliases" . -}}{{- end -}}
+{{- if ne $v.redis.mode "none" -}}
+{{- $_ := set $c "redis_prefix" (default (include "pg.fullname" .) $v.redis.prefix) -}}
+{{- end -}}
+{{- if include "pg.keysSecret" . -}}
+{{- $_ := set $c "api_keys_file" (printf "/etc/prefix-gateway/keys/%s" (ternary $v.apiKeys.key "keys.yaml" (ne $v.apiKeys.existingSecret ""))) -}}
+{{- end -}}
+{{- if $v.engine.apiKey.existingSecret -}}
+{{- $_ := set $c "worker_api_key_file" "/etc/prefix-gateway/engine-key/api-key" -}}
+{{- end -}}
+{{- if $v.tls.existingSecret -}}
+{{- $_ := set $c "tls_cert" "/etc/prefix-gateway/tls/tls.crt" -}}
+{{- $_ := set $c "tls_key" "/etc/prefix-gateway/tls/tls.key" -}}
+{{- if $v.tls.requireClientCertificate -}}{{- $_ := set $c "tls_client_ca" "/etc/prefix-gateway/tls/ca.crt" -}}{{- end -}}
+{{- end -}}
+{{- if $v.tls.adminSecret -}}
+{{- $_ := set $c "admin_tls_cert" "/etc/prefix-gateway/admin-tls/tls.crt" -}}
+{{- $_ := set $c "admin_tls_key" "/etc/prefix-gateway/admin-tls/tls.key" -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite $c (deepCopy $v.gateway.config)) -}}
+{{- end -}}
+
+{{/* What would be wrong on a cluster and can be told before: one message each. */}}
+{{- define "pg.check" -}}
+{{- $many := or (gt (int .Values.gateway.replicas) 1) .Values.gateway.autoscaling.enabled -}}
+{{- if and $many (eq .Values.redis.mode "none") -}}
+{{- fail "gateway.replicas > 1 needs Redis: what one replica knows the others must too. Set redis.mode, or gateway.replicas to 1" -}}
+{{- end -}}
+{{- if and (eq .Values.redis.mode "external") (not (or .Values.redis.external.url .Values.redis.external.urlSecret)) -}}
+{{- fail "redis.mode is external: set redis.external.url or redis.external.urlSecret" -}}
+{{- end -}}
+{{- if and (eq .Values.discovery.type "redis") (eq .Values.redis.mode "none") -}}
+{{- fail "discovery.type redis needs redis.mode internal or external" -}}
+{{- end -}}
+{{- if and (eq .Values.discovery.type "dns") (not .Values.discovery.dnsNames) -}}
+{{- fail "discovery.type dns: set discovery.dnsNames" -}}
+{{- end -}}
+{{- if and (eq .Values.discovery.type "static") (not .Values.workers) -}}
+{{- fail "discovery.type static: set workers" -}}
+{{- end -}}
+{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
+{{- fail "httpRoute.enabled: set httpRoute.parentRefs" -}}
+{{- end -}}
+{{- end -}}

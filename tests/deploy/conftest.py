@@ -1,0 +1,3 @@
+from tests.deploy.tools import helm, helm4
+
+__all__ = ["helm", "helm4"]
