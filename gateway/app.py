@@ -35,6 +35,7 @@ from gateway.auth.admin import AdminGuard
 from gateway.auth.limits import LocalLimiter
 from gateway.events.followers import Followers
 from gateway.events.ports import IndexSink
+from gateway.fleet.discovery.build import Discovery
 from gateway.fleet.guards import Guards
 from gateway.fleet.health import HealthLimits
 from gateway.fleet.load import LoadBoard
@@ -45,7 +46,7 @@ from gateway.fleet.sharing.replicas import Replicas
 from gateway.fleet.worker import WorkerSpec, WorkerState
 from gateway.index.prefix import PrefixIndex
 from gateway.metrics import LiveState, Metrics
-from gateway.parts import policies, serve_options, tokenizers, worker_specs
+from gateway.parts import discovery, policies, serve_options, tokenizers, worker_specs
 from gateway.prompt.reader import read_prompt
 from gateway.reload import Reloader, show_to_workers
 from gateway.routing.admission import Admission, QueueLimits
@@ -76,6 +77,7 @@ class App:
     _encoders: EncoderBook
     _followers: Followers
     _monitor: HealthMonitor
+    _discovery: Discovery | None
     _store: Store | None
     _replicas: Replicas | None
     _client: UpstreamClient
@@ -91,6 +93,8 @@ class App:
         for spec in self._specs:
             self.registry.add(spec)
         self._monitor.start()
+        if self._discovery is not None:
+            self._discovery.start()
         if self._replicas is not None:
             self._replicas.start()
         return self
@@ -98,6 +102,8 @@ class App:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._discovery is not None:
+            await self._discovery.close()
         if self._replicas is not None:
             await self._replicas.close()
         await self._monitor.close()
@@ -249,6 +255,7 @@ def build(settings: Settings) -> App:
         _encoders=encoders,
         _followers=followers,
         _monitor=monitor,
+        _discovery=discovery(settings, registry, random),
         _store=store,
         _replicas=replicas,
         _client=client,

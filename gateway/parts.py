@@ -10,6 +10,9 @@ from gateway.api.door import Door
 from gateway.api.retry import RetryPolicy
 from gateway.api.serve import ServeOptions
 from gateway.errors import ConfigError
+from gateway.fleet.discovery.build import Discovery, dns, kubernetes
+from gateway.fleet.discovery.ports import PortRules
+from gateway.fleet.registry import Registry
 from gateway.fleet.spec import parse_worker, read_workers_file, refuse_doubles
 from gateway.fleet.worker import WorkerSpec
 from gateway.prompt.files import has_tokenizer_files
@@ -28,6 +31,31 @@ def worker_specs(settings: Settings) -> tuple[WorkerSpec, ...]:
         specs += read_workers_file(settings.workers_file)
     refuse_doubles(specs)
     return tuple(specs)
+
+
+def discovery(settings: Settings, registry: Registry, random: Random) -> Discovery | None:
+    """What finds workers outside of Redis; None where nothing does. Raises ConfigError."""
+    rules = PortRules(settings.discovery_port, settings.discovery_events_port, settings.discovery_replay_port)
+    if settings.discovery == "kubernetes":
+        return kubernetes(
+            registry,
+            resource=settings.kubernetes_resource,
+            selector=settings.kubernetes_selector,
+            namespace=settings.kubernetes_namespace,
+            kubeconfig=settings.kubeconfig,
+            rules=rules,
+            random=random.random,
+        )
+    if settings.discovery == "dns":
+        return dns(
+            registry,
+            names=settings.dns_names,
+            server=settings.dns_server,
+            interval_s=settings.dns_interval,
+            rules=rules,
+            random=random.random,
+        )
+    return None
 
 
 def tokenizers(settings: Settings) -> dict[str, str]:

@@ -78,9 +78,21 @@ class Settings(BaseSettings):
         description="where workers that are added through admin may be",
     )
     aliases: dict[str, str] = Field(default_factory=dict, description="alias → model name")
-    discovery: Literal["static", "redis"] = Field(
-        "static", description="where workers come from beside the list: nowhere, or registrations in Redis"
+    discovery: Literal["static", "redis", "kubernetes", "dns"] = Field(
+        "static", description="where workers come from beside the list: nowhere, Redis, Kubernetes, DNS"
     )
+    discovery_port: str = Field(
+        "", description="of found engines that declare no port `http`: name or number"
+    )
+    discovery_events_port: str = Field("", description="of their KV events, where it is not `kv-events`")
+    discovery_replay_port: str = Field("", description="of their replay, where it is not `kv-replay`")
+    kubernetes_selector: str = Field("", description="label selector of what stands for the engines")
+    kubernetes_resource: Literal["pods", "endpointslices"] = "pods"
+    kubernetes_namespace: str = Field("", description="empty: the gateway's own")
+    kubeconfig: Path | None = Field(None, description="None: the pod's service account")
+    dns_names: Annotated[tuple[str, ...], NoDecode] = Field((), description="_http._tcp.NAME, or NAME:PORT")
+    dns_server: str = Field("", description="host[:port]; empty: the system's")
+    dns_interval: float = Field(5.0, gt=0, description="seconds between two look-ups")
     tokenizers: dict[str, str] = Field(
         default_factory=dict, description="model → tokenizer folder or GGUF file, `engine` or `bytes`"
     )
@@ -88,6 +100,10 @@ class Settings(BaseSettings):
     # several replicas, one knowledge
     redis_url: str | None = Field(None, description="what replicas share goes there; None: one replica alone")
     redis_prefix: str = Field("pgw", description="of every key, so that fleets can share one Redis")
+    redis_timeout: float = Field(1.0, gt=0, description="seconds that a command may take")
+    redis_wait: bool = Field(
+        False, description="serve, and try on, where Redis refuses the password or would evict"
+    )
 
     # routing
     policy: str = "estimated_ttft"
@@ -121,8 +137,20 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: bool = True
 
+    @field_validator("discovery_port", "discovery_events_port", "discovery_replay_port", mode="before")
+    @classmethod
+    def _port_text(cls, value: object) -> object:
+        """A name or a number: files give numbers as such."""
+        return str(value) if isinstance(value, int) else value
+
     @field_validator(
-        "workers", "passthrough_paths", "api_keys", "cors_origins", "worker_networks", mode="before"
+        "workers",
+        "passthrough_paths",
+        "api_keys",
+        "cors_origins",
+        "worker_networks",
+        "dns_names",
+        mode="before",
     )
     @classmethod
     def _split(cls, value: object) -> object:

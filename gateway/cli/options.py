@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from gateway.cli.discovery_options import discovery_options
 from gateway.cli.security_options import security_options
 from gateway.errors import ConfigError
 from gateway.settings import Settings, load
@@ -31,16 +32,18 @@ def settings_options(function: F) -> F:
             help="An engine; repeat. Other keys: topic, model, block_size, capacity, max_requests, weight.",
         ),
         click.option("--workers-file", type=click.Path(path_type=Path), help="YAML or JSON list of workers."),
-        click.option(
-            "--discovery", type=click.Choice(["static", "redis"]),
-            help="Where more workers come from: `redis` takes those that agents registered.  [static]",
-        ),
+        *discovery_options(),
         click.option(
             "--redis-url", metavar="URL",
             help="Replicas share what they know there: redis://, rediss://, redis+sentinel://, "
             "redis+cluster://.",
         ),
         click.option("--redis-prefix", help="Of every key in Redis.  [pgw]"),
+        click.option("--redis-timeout", type=float, help="Seconds for a command; no request waits.  [1]"),
+        click.option(
+            "--redis-wait/--no-redis-wait", default=None,
+            help="Serve, and try on, where Redis refuses the password or would evict.  [exit]",
+        ),
         click.option("--alias", "aliases", multiple=True, metavar="ALIAS=MODEL", help="Another name."),
         click.option(
             "--tokenizer", "tokenizers", multiple=True, metavar="MODEL=PATH",
