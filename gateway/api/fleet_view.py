@@ -173,7 +173,11 @@ class FleetView:
             "gateway_index_distinct_blocks", "Distinct blocks in the index.", (), [((), stats.blocks)]
         )
         yield Gauge(
-            "gateway_index_evicted_blocks", "Blocks given up at the cap.", (), [((), stats.evictions)]
+            "gateway_index_evicted_blocks",
+            "Blocks given up at the cap.",
+            (),
+            [((), stats.evictions)],
+            counts=True,
         )
         yield Gauge(
             "gateway_queue_requests",
@@ -204,7 +208,7 @@ class FleetView:
                 load.waiting_tokens,
                 load.decoding_tokens,
                 load.peer_requests,
-                load.max_requests,
+                load.bound,
                 load.prefill_rate,
             ),
             promise=PromiseView(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,20 +25,38 @@ class RetryPolicy:
         return float(nominal * (0.5 + rng()))
 
 
+_SAYS_BUSY = re.compile(rb"busy|overload|backlog|queue[^\"]{0,40}full|too many requests", re.IGNORECASE)
+"""vLLM (0.32) answers 503 without Retry-After when a queue limit of its own is reached, and so does SGLang:
+only their words tell it from an engine that is down."""
+
+
 def outcome_of(
-    status: int, headers: Headers, error: GatewayError | None, *, stream_error: bool = False
+    status: int,
+    headers: Headers,
+    error: GatewayError | None,
+    *,
+    stream_error: bool = False,
+    body: bytes = b"",
 ) -> Outcome:
-    """`status` and `headers` are the worker's answer's (0 where there is none), `error` what broke."""
+    """`status`, `headers` and `body` are the worker's answer's (0 where there is none; the body of one that
+    was withheld), `error` what broke."""
     if isinstance(error, UpstreamTimeout):
         return Outcome.TIMEOUT
     if error is not None or stream_error:
         return Outcome.UPSTREAM_ERROR
-    if status == 429 or (status == 503 and value_of(headers, b"retry-after") is not None):
-        # a worker that says when to come back is busy, not broken
+    if status == 429 or (status == 503 and _is_busy(headers, body)):
         return Outcome.BUSY
     if status >= 500 and status != 501:
         return Outcome.UPSTREAM_ERROR
     return Outcome.CLIENT_ERROR if status >= 400 else Outcome.OK
+
+
+def _is_busy(headers: Headers, body: bytes) -> bool:
+    """A worker that says when to come back, or that it has too much to do, is not broken."""
+    if value_of(headers, b"retry-after") is not None:
+        return True
+    kind = value_of(headers, b"content-type") or b""
+    return kind.startswith(b"application/json") and _SAYS_BUSY.search(body) is not None
 
 
 def retry_after_of(headers: Headers) -> float | None:

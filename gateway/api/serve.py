@@ -23,7 +23,7 @@ from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
 from gateway.api.errors import Answer, error_answer, error_event
 from gateway.api.gate import Gate, OpenGate, Visit
-from gateway.api.headers import answer_headers, headers_to_worker, request_id
+from gateway.api.headers import answer_headers, headers_to_worker, request_id, trace_id
 from gateway.api.record import Recorder, Story
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
 from gateway.errors import ClientError, GatewayError, ModelNotFound, Overloaded, Unavailable, UpstreamError
@@ -94,7 +94,9 @@ class ProxyService:
 
     async def __call__(self, endpoint: ProxiedEndpoint, scope: Any, receive: Receive, send: Send) -> None:
         identifier = request_id(scope["headers"], self._new_id)
-        story = Story(identifier.decode(), endpoint.name, self._clock())
+        story = Story(
+            identifier.decode(), endpoint.name, self._clock(), trace_id=trace_id(scope["headers"])
+        )
         outlet = Outlet(send)
         watch: ClientWatch | None = None
         visit = Visit()
@@ -208,14 +210,27 @@ class ProxyService:
             request = self._request(call, route, identifier)
             await exchange.run(self._client, route.url, request, options.timeouts, deadline)
             outcome = outcome_of(
-                exchange.status, exchange.headers, exchange.error, stream_error=exchange.stream_error
+                exchange.status,
+                exchange.headers,
+                exchange.error,
+                stream_error=exchange.stream_error,
+                body=exchange.withheld.body if exchange.withheld is not None else b"",
             )
+        except ClientGone:
+            raise
+        except Exception:
+            outcome = Outcome.INTERNAL
+            raise
         finally:
             story.tried(route, exchange, outcome)
             first = exchange.first_byte_at if exchange.streamed else None
             try:
                 self._router.finish(
-                    route, outcome, exchange.usage, first - began if first is not None else None
+                    route,
+                    outcome,
+                    exchange.usage,
+                    first - began if first is not None else None,
+                    retry_after=retry_after_of(exchange.headers),
                 )
             finally:
                 route.lease.release()
@@ -271,4 +286,6 @@ def _send(outlet: Outlet, answer: Answer) -> None:
 def _outcome_of(error: GatewayError) -> Outcome:
     if isinstance(error, ClientError):
         return Outcome.CLIENT_ERROR
-    return Outcome.BUSY if isinstance(error, Overloaded) else Outcome.UPSTREAM_ERROR
+    if isinstance(error, Overloaded):
+        return Outcome.BUSY
+    return Outcome.UPSTREAM_ERROR if isinstance(error, Unavailable | UpstreamError) else Outcome.INTERNAL

@@ -23,11 +23,16 @@ class WorkerLoad:
     """Uncached prompt tokens of requests that have not answered their first byte."""
     decoding_tokens: int = 0
     """Context tokens of requests that are decoding: what their attention reads."""
+    context_tokens: int = 0
+    """Prompt tokens of all requests in flight, cached ones too: the K/V that they keep from being evicted."""
     peer_requests: int = 0
     peer_waiting_tokens: int = 0
     peer_decoding_tokens: int = 0
+    peer_context_tokens: int = 0
     max_requests: int | None = None
-    """In-flight bound; a worker at it is not a candidate."""
+    """In-flight bound, as configured; a worker at it is not a candidate."""
+    learned_max: int | None = None
+    """The same, learned from its refusals (gateway.fleet.bounds)."""
     prefill_rate: float = 1.0
     """Relative prefill speed: 1.0 is the fleet's own measure, 2.0 prefills twice as fast."""
     cached_blocks: int = 0
@@ -48,13 +53,25 @@ class WorkerLoad:
         return self.decoding_tokens + self.peer_decoding_tokens
 
     @property
+    def all_context_tokens(self) -> int:
+        return self.context_tokens + self.peer_context_tokens
+
+    @property
     def occupancy(self) -> float:
         """Share of its cache that holds something, 0…1; 0 where its capacity is not known."""
         return min(1.0, self.cached_blocks / self.capacity_blocks) if self.capacity_blocks else 0.0
 
     @property
+    def bound(self) -> int | None:
+        """The bound that holds: the smaller of the two; None where there is none."""
+        if self.learned_max is None:
+            return self.max_requests
+        return self.learned_max if self.max_requests is None else min(self.max_requests, self.learned_max)
+
+    @property
     def full(self) -> bool:
-        return self.max_requests is not None and self.all_requests >= self.max_requests
+        bound = self.bound
+        return bound is not None and self.all_requests >= bound
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +99,7 @@ class Lease:
         uncached = max(0, prompt_tokens - matched_tokens)
         load.requests += 1
         load.waiting_tokens += uncached
+        load.context_tokens += prompt_tokens
         return cls(load, uncached, prompt_tokens, on_release)
 
     @property
@@ -105,6 +123,7 @@ class Lease:
             return
         self._released = True
         self.load.requests -= 1
+        self.load.context_tokens -= self.context_tokens
         if self._decoding:
             self.load.decoding_tokens -= self.context_tokens
         else:
@@ -120,6 +139,7 @@ class LoadVector(NamedTuple):
     requests: int = 0
     waiting_tokens: int = 0
     decoding_tokens: int = 0
+    context_tokens: int = 0
 
 
 class LoadBoard:
@@ -156,7 +176,9 @@ class LoadBoard:
     def own_vector(self) -> dict[WorkerId, LoadVector]:
         """What this replica tells its peers; workers with nothing in flight are left out."""
         return {
-            load.worker: LoadVector(load.requests, load.waiting_tokens, load.decoding_tokens)
+            load.worker: LoadVector(
+                load.requests, load.waiting_tokens, load.decoding_tokens, load.context_tokens
+            )
             for load in self._loads.values()
             if load.requests
         }
@@ -187,3 +209,4 @@ class LoadBoard:
         load.peer_requests = sum(v.requests for v in vectors)
         load.peer_waiting_tokens = sum(v.waiting_tokens for v in vectors)
         load.peer_decoding_tokens = sum(v.decoding_tokens for v in vectors)
+        load.peer_context_tokens = sum(v.context_tokens for v in vectors)

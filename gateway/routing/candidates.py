@@ -45,8 +45,8 @@ def refusal(
     suspect = guards.suspect(worker.id)
     if suspect and (reason := guards.refusal(worker.id, now)) is not None:
         return Refusal(Why.DOWN, reason)
-    if load.max_requests is not None and load.full:
-        return Refusal(Why.FULL, f"full: {load.all_requests} of {load.max_requests} requests in flight")
+    if load.full:
+        return Refusal(Why.FULL, f"full: {load.all_requests} of {load.bound} requests in flight")
     if suspect and (rest := guards.busy_for(worker.id, now)) > 0:
         return Refusal(Why.FULL, f"it said that it is overloaded; left alone for {rest:.1f} s", rest)
     return None

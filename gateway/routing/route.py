@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.fleet.load import Lease
 from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import Caller
+from gateway.routing.weighing import Weighing
 from gateway.types import BlockKey, Usage, WorkerId
 
 
@@ -28,6 +29,8 @@ class Notes:
     held_blocks: int = 0
     """Of a single prompt's keys, how many leading ones the worker was known to hold. What was promised beyond
     them rests on decisions alone: when it does not come true, that refutes nothing."""
+    weighing: Weighing | None = None
+    """All workers as the decision saw them, for whoever wants to know why."""
 
 
 @dataclass(slots=True)
@@ -70,6 +73,8 @@ class Outcome(Enum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     """The client left (499)."""
+    INTERNAL = "internal_error"
+    """A fault of our own: it says nothing about the worker."""
 
 
 class RouterProtocol(Protocol):
@@ -85,10 +90,19 @@ class RouterProtocol(Protocol):
         """
         ...
 
-    def finish(self, route: Route, outcome: Outcome, usage: Usage | None, ttft: float | None) -> None:
+    def finish(
+        self,
+        route: Route,
+        outcome: Outcome,
+        usage: Usage | None,
+        ttft: float | None,
+        *,
+        retry_after: float | None = None,
+    ) -> None:
         """Told once per route, before its lease is released: feedback for the index and the breaker.
 
         `ttft` is in seconds from the start of this try to the first piece of a stream; None where none came,
-        and for an answer in one piece, whose time says nothing of prefill.
+        and for an answer in one piece, whose time says nothing of prefill. `retry_after` is how many seconds
+        a busy worker asked to be left alone for.
         """
         ...

@@ -9,6 +9,7 @@ from random import Random
 from typing import Protocol
 
 from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Unavailable
+from gateway.fleet.bounds import LearnedBounds
 from gateway.fleet.breaker import Verdict
 from gateway.fleet.guards import Guards
 from gateway.fleet.load import Lease, LoadBoard, WorkerLoad
@@ -79,8 +80,11 @@ class Router:
         self._observer = observer or NullObserver()
         self._announce = announce
         self.rates = PrefillRates()
+        self._bounds = LearnedBounds()
         self.feedback = Feedback(index, self._observer)
-        self.upkeep = Upkeep(registry, board, guards, self.rates, index, self.feedback, encoders, held)
+        self.upkeep = Upkeep(
+            registry, board, guards, self.rates, index, self.feedback, encoders, held, self._bounds
+        )
 
     async def route(
         self,
@@ -100,13 +104,24 @@ class Router:
         self._observer.decided(reading.target.model, policy, route.reason, self._clock() - began)
         return route
 
-    def finish(self, route: Route, outcome: Outcome, usage: Usage | None, ttft: float | None) -> None:
+    def finish(
+        self,
+        route: Route,
+        outcome: Outcome,
+        usage: Usage | None,
+        ttft: float | None,
+        *,
+        retry_after: float | None = None,
+    ) -> None:
         """What the end of a try teaches: breaker, overload mark, prefill rates, index."""
         now = self._clock()
         verdict = _VERDICTS.get(outcome, Verdict.NEUTRAL)
         self._guards.record(route.worker, verdict, now, probe=route.notes.probe)
         if outcome is Outcome.BUSY:
-            self._guards.busy(route.worker, now)
+            self._guards.busy(route.worker, now, retry_after)
+            self._bounds.refused(route.lease.load, now)
+        elif outcome is Outcome.OK:
+            self._bounds.answered(route.lease.load, now)
         if usage is None:
             return
         self.feedback.judge(route, usage)
@@ -202,6 +217,7 @@ class Router:
             ahead_tokens=load.all_waiting_tokens,
             unit=reading.target.unit,
             held_blocks=self._held_blocks(worker.id, reading) if matched else 0,
+            weighing=weighing,
         )
         lease = Lease.take(
             load,
@@ -233,7 +249,9 @@ class Router:
                 self._announce(worker.id, prompt.full[known:])
 
     def _held_blocks(self, worker: WorkerId, reading: Reading) -> int:
-        return self._index.held_depth(worker, reading.prompts[0].cacheable) if len(reading.prompts) == 1 else 0
+        return (
+            self._index.held_depth(worker, reading.prompts[0].cacheable) if len(reading.prompts) == 1 else 0
+        )
 
     def _resolve(self, name: str) -> Target:
         target = self._registry.resolve(name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from gateway.fleet.bounds import LearnedBounds
 from gateway.fleet.guards import Guards
 from gateway.fleet.load import LoadBoard
 from gateway.fleet.rates import PrefillRates
@@ -48,6 +49,7 @@ class Upkeep:
         feedback: Feedback,
         encoders: Callable[[str], PromptEncoder | None],
         held: Callable[[], Mapping[WorkerId, int]] | None = None,
+        bounds: LearnedBounds | None = None,
     ) -> None:
         self._registry = registry
         self._board = board
@@ -57,6 +59,7 @@ class Upkeep:
         self._feedback = feedback
         self._encoders = encoders
         self._held = held
+        self._bounds = bounds or LearnedBounds()
         self._next = float("-inf")
 
     def due(self, now: float) -> None:
@@ -89,6 +92,7 @@ class Upkeep:
         self._rates.forget(worker.id)
         self._feedback.forget(worker.id)
         self._guards.forget(worker.id)
+        self._bounds.forget(worker.id)
 
     def _tell_index(self, worker: Worker) -> None:
         info, stride = worker.info, self._stride(worker)

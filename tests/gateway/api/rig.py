@@ -43,6 +43,8 @@ class InOrderRouter:
     loads: list[WorkerLoad] = field(init=False)
     finished: list[tuple[WorkerId, Outcome, Usage | None, float | None]] = field(default_factory=list)
     asked: list[tuple[PromptRequest, frozenset[WorkerId], Caller]] = field(default_factory=list)
+    asked_to_wait: list[float | None] = field(default_factory=list)
+    """Per try, the worker's own Retry-After."""
     gate: asyncio.Event | None = None
     """Decisions wait for it."""
 
@@ -66,9 +68,18 @@ class InOrderRouter:
                 return Route(load.worker, url, model, lease, 100, 48, 64, (), "first")
         raise Overloaded("all are excluded")
 
-    def finish(self, route: Route, outcome: Outcome, usage: Usage | None, ttft: float | None) -> None:
+    def finish(
+        self,
+        route: Route,
+        outcome: Outcome,
+        usage: Usage | None,
+        ttft: float | None,
+        *,
+        retry_after: float | None = None,
+    ) -> None:
         assert not route.lease.released
         self.finished.append((route.worker, outcome, usage, ttft))
+        self.asked_to_wait.append(retry_after)
 
     @property
     def outcomes(self) -> list[Outcome]:

@@ -69,6 +69,11 @@ FAILURES: list[tuple[str, Script, Outcome]] = [
     ("head, then hangs", raw(SSE_HEAD, then="hang"), Outcome.TIMEOUT),
     ("429", answers(b"{}", 429), Outcome.BUSY),
     ("503 with Retry-After", answers(b"{}", 503, "retry-after: 1"), Outcome.BUSY),
+    ("503 of vLLM's queue limit", answers(b'{"error":{"message":"The engine is currently busy and cannot '
+                                          b'accept new requests. Please try again later or on a different '
+                                          b'instance.","code":503}}', 503), Outcome.BUSY),
+    ("503 of SGLang's queue limit", answers(b'{"object":"error","message":"The request queue is full.",'
+                                            b'"code":503}', 503), Outcome.BUSY),
 ]  # fmt: skip
 
 
@@ -148,6 +153,7 @@ async def test_all_busy_is_429_with_retry_after() -> None:
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
         assert error_of(answer)["type"] == "rate_limit_error"
         assert door.router.outcomes == [Outcome.BUSY, Outcome.BUSY]
+        assert door.router.asked_to_wait == [7.0, 7.0]
         assert (await door.records.next()).outcome is Outcome.BUSY
 
 
@@ -309,6 +315,9 @@ async def test_a_fault_of_our_own_is_a_500_and_leaks_nothing(caplog: pytest.LogC
         answer = await post(door.url, {**CHAT, "user": "secret"})
         assert (answer.status_code, error_of(answer)["message"]) == (500, "internal error")
         assert "secret" not in caplog.text
+        record = await door.records.next()
+        assert (record.status, record.outcome) == (500, Outcome.INTERNAL)
+        assert door.router.outcomes == [Outcome.INTERNAL]
 
 
 def test_backoff_lies_between_half_and_one_and_a_half_and_doubles() -> None:

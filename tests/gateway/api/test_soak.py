@@ -84,9 +84,8 @@ async def test_nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
                 while len(door.records.all) < 200:  # noqa: ASYNC110 - any of them may be the last
                     await asyncio.sleep(0.01)
             door.router.assert_idle()
-            outcomes = {record.outcome for record in door.records.all}
-            assert outcomes == set(Outcome)
             tries = [t for record in door.records.all for t in record.tries]
+            assert {t.outcome for t in tries} == set(Outcome) - {Outcome.INTERNAL}
             assert [t.outcome for t in tries if t.worker == "w0"].count(Outcome.OK) > 0
             assert len(tries) == len(door.router.finished)
     await asyncio.sleep(0)

@@ -349,3 +349,22 @@ async def test_a_data_parallel_rank_is_named(fleet: Any) -> None:
     fleet.add("a", dp_rank=0)
     route = await fleet.route(PROMPT)
     assert (route.worker, route.url, route.dp_rank) == (WorkerId("http://a:1#dp0"), "http://a:1", 0)
+
+
+async def test_a_busy_worker_is_left_alone_for_as_long_as_it_asks(fleet: Any) -> None:
+    a = fleet.add("a")
+    route = await fleet.route(PROMPT)
+    fleet.router.finish(route, Outcome.BUSY, None, None, retry_after=7.0)
+    route.lease.release()
+    with pytest.raises(Overloaded) as error:
+        await fleet.route(PROMPT)
+    assert error.value.retry_after == 7.0
+    fleet.now += 7.0
+    again = await fleet.route(PROMPT)
+    assert again.worker == a
+    # one at a time is what it took: learned from its refusal
+    with pytest.raises(Overloaded, match="full"):
+        await fleet.route(PROMPT)
+    fleet.router.finish(again, Outcome.OK, None, None)
+    again.lease.release()
+    assert (await fleet.route(PROMPT)).worker == a
