@@ -18,6 +18,8 @@ from gateway.api.advice import advice_routes
 from gateway.api.cors import ASGIApp, with_cors
 from gateway.api.endpoints import EndpointTable
 from gateway.api.fleet_view import FleetView
+from gateway.api.index_routes import index_routes
+from gateway.api.knowledge import Knowledge, ShareMetrics
 from gateway.api.openai import PublicApp
 from gateway.api.record import Recorder
 from gateway.api.recorder import (
@@ -55,8 +57,8 @@ from gateway.routing.registry import make_policy
 from gateway.routing.router import Router
 from gateway.security import Security, secure, worker_authorization
 from gateway.settings import Settings
+from gateway.shared_index import check_store, make_share, make_store
 from gateway.store.connection import Store
-from gateway.store.url import parse_store_url
 from gateway.upstream.client import UpstreamClient
 
 
@@ -79,6 +81,7 @@ class App:
     _monitor: HealthMonitor
     _discovery: Discovery | None
     _store: Store | None
+    _redis_wait: bool
     _replicas: Replicas | None
     _client: UpstreamClient
     _control: httpx.AsyncClient
@@ -86,6 +89,8 @@ class App:
     _readiness: Readiness
 
     async def __aenter__(self) -> Self:
+        if self._store is not None:
+            await check_store(self._store, wait=self._redis_wait)
         # order matters: the index knows a worker before its follower, its follower before any request
         self.registry.subscribe(self._encoders)
         self.registry.subscribe(self.router.upkeep)
@@ -126,6 +131,7 @@ class Readiness:
 
     registry: Registry
     encoders: EncoderBook
+    knowledge: Knowledge
     draining: bool = field(default=False)
 
     def __call__(self) -> str | None:
@@ -136,7 +142,7 @@ class Readiness:
             return "no worker is ready" if workers else "no workers are registered"
         if self.encoders.searching:
             return "reading tokenizer files"
-        return None
+        return self.knowledge.unready()
 
 
 def build(settings: Settings) -> App:
@@ -162,11 +168,14 @@ def build(settings: Settings) -> App:
         deadline=settings.tokenize_timeout,
     )
     traffic = Traffic(clock, salt=secrets.randbits(64), registry=registry)
-    store = _store(settings)
-    replicas = None
+    share_metrics = ShareMetrics(metrics)
+    store = make_store(settings, share_metrics)
+    me = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+    replicas, share = None, None
     if store is not None:
+        share = make_share(store, me, index, share_metrics, clock, random.random)
         replicas = Replicas(
-            f"{socket.gethostname()}-{secrets.token_hex(4)}",
+            me,
             store,
             board,
             registry,
@@ -194,7 +203,10 @@ def build(settings: Settings) -> App:
         announce=replicas.sharing.placed if replicas is not None else None,
     )
     context = zmq.asyncio.Context()
-    followers = Followers(IndexSink(index), EventMetrics(metrics), unit_of=registry.unit_of, context=context)
+    followers = Followers(
+        IndexSink(index), EventMetrics(metrics), unit_of=registry.unit_of, context=context, share=share
+    )
+    knowledge = Knowledge(index, store, followers.shared)
     monitor = HealthMonitor(
         registry,
         probe,
@@ -214,11 +226,12 @@ def build(settings: Settings) -> App:
         clock=clock,
         rng=random,
     )
-    readiness = Readiness(registry, encoders)
+    readiness = Readiness(registry, encoders, knowledge)
     view = FleetView(
         registry, board, guards, index, router.feedback, encoders, admission, followers.status, clock
     )
     metrics.registry.register(LiveState(view.gauges))
+    metrics.registry.register(LiveState(knowledge.gauges))
     if replicas is not None:
         metrics.registry.register(LiveState(replicas.gauges))
     return App(
@@ -241,7 +254,7 @@ def build(settings: Settings) -> App:
                 make_policy=lambda name, params: make_policy(name, params, random=random),
                 vet=security.vet,
                 readiness=readiness,
-                more=(advice_routes(traffic),),
+                more=(advice_routes(traffic), index_routes(knowledge)),
             )
         ),
         security=security,
@@ -257,18 +270,13 @@ def build(settings: Settings) -> App:
         _monitor=monitor,
         _discovery=discovery(settings, registry, random),
         _store=store,
+        _redis_wait=settings.redis_wait,
         _replicas=replicas,
         _client=client,
         _control=control,
         _zmq=context,
         _readiness=readiness,
     )
-
-
-def _store(settings: Settings) -> Store | None:
-    if settings.redis_url is None:
-        return None
-    return Store(parse_store_url(settings.redis_url), prefix=settings.redis_prefix)
 
 
 def _recorder(settings: Settings, metrics: Metrics, followers: Followers, registry: Registry) -> Recorder:

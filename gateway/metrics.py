@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -27,15 +27,22 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()
         self._per_worker: dict[tuple[str, str], PerWorker] = {}
+        self._of_workers: list[Counter | Histogram] = []
         self._decisions: dict[tuple[str, str, str], PerDecision] = {}
 
         def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
-            return Counter(name, text, labels, registry=self.registry)
+            made = Counter(name, text, labels, registry=self.registry)
+            if "worker" in labels:
+                self._of_workers.append(made)
+            return made
 
         def histogram(
             name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...] = SECONDS
         ) -> Histogram:
-            return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+            made = Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+            if "worker" in labels:
+                self._of_workers.append(made)
+            return made
 
         self.requests = counter(
             "gateway_requests",
@@ -89,6 +96,12 @@ class Metrics:
             "gateway_decision_seconds",
             "Time a routing decision takes, tokenising included.",
             ("model",),
+            DECISION_SECONDS,
+        )
+        self.tokenize_seconds = histogram(
+            "gateway_tokenize_seconds",
+            "Time from a request to its tokens, by where they come from: local, engine or bytes.",
+            ("model", "source"),
             DECISION_SECONDS,
         )
         self.decisions = counter(
@@ -151,6 +164,35 @@ class Metrics:
             ("name",),
         )
 
+        self.redis_seconds = histogram(
+            "gateway_redis_command_seconds",
+            "Time that Redis takes for a command; no request waits for it.",
+            ("command",),
+            LAG_SECONDS,
+        )
+        self.redis_failures = counter(
+            "gateway_redis_failures", "Commands that Redis did not carry out, by kind.", ("kind",)
+        )
+        self.redis_refills = counter(
+            "gateway_redis_refills",
+            "Times a worker's blocks were written to Redis whole, by reason: lost is an emptied or "
+            "failed-over Redis, overflow a long outage.",
+            ("worker", "reason"),
+        )
+        self.mirror_loads = counter(
+            "gateway_mirror_loads",
+            "Times a worker's blocks were loaded whole from Redis, by reason: gap is trimmed history.",
+            ("worker", "reason"),
+        )
+        self.takeovers = counter(
+            "gateway_writer_takeovers", "Times this replica became a worker's writer.", ("worker",)
+        )
+        self.fenced = counter(
+            "gateway_writer_fenced",
+            "Times this replica was a worker's writer and found another in its place.",
+            ("worker",),
+        )
+
     def per_worker(self, model: str, worker: str) -> PerWorker:
         """Children with their labels resolved, once per pair and not once per request."""
         try:
@@ -158,6 +200,13 @@ class Metrics:
         except KeyError:
             bound = self._per_worker[model, worker] = PerWorker(self, model, worker)
             return bound
+
+    def forget(self, worker: str) -> None:
+        """A worker that left for good takes its series along."""
+        for pair in [pair for pair in self._per_worker if pair[1] == worker]:
+            del self._per_worker[pair]
+        for metric in self._of_workers:
+            metric.remove_by_labels({"worker": worker})
 
     def decision(self, model: str, policy: str, reason: str) -> PerDecision:
         key = (model, policy, reason)
@@ -222,12 +271,14 @@ class PerWorker:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One gauge family as `LiveState` reads it: values by label values."""
+    """One family as `LiveState` reads it: values by label values."""
 
     name: str
     text: str
     labels: tuple[str, ...]
     values: Iterable[tuple[tuple[str, ...], float]]
+    counts: bool = False
+    """It only grows: exported as a counter, with `_total` behind its name."""
 
 
 class LiveState(Collector):
@@ -241,7 +292,8 @@ class LiveState(Collector):
 
     def collect(self) -> Iterable[Metric]:
         for gauge in self._read():
-            family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            kind = CounterMetricFamily if gauge.counts else GaugeMetricFamily
+            family = kind(gauge.name, gauge.text, labels=gauge.labels)
             for labels, value in gauge.values:
                 family.add_metric(labels, value)
             yield family

@@ -7,7 +7,7 @@ import sys
 import click
 
 from gateway import __version__
-from gateway.cli import agent, doctor, explain, keys, plan, serve, up
+from gateway.cli import agent, doctor, explain, index, keys, plan, serve, up
 from gateway.errors import GatewayError
 
 
@@ -21,6 +21,7 @@ cli.add_command(serve.command)
 cli.add_command(up.command)
 cli.add_command(agent.command)
 cli.add_command(explain.command)
+cli.add_command(index.command)
 cli.add_command(keys.command)
 cli.add_command(plan.command)
 cli.add_command(doctor.command)

@@ -103,8 +103,8 @@ class SharedFollower:
         self._block_size = block_size
         self._make_follower = make_follower
         self._share = share
-        self._shelf = Shelf(share.store, worker, share.scripts)
-        self._mirror = Mirror(self._shelf, share.index, _Mirrored(worker, share.observer))
+        self.shelf = Shelf(share.store, worker, share.scripts)
+        self._mirror = Mirror(self.shelf, share.index, _Mirrored(worker, share.observer))
         self._mirroring: asyncio.Task[None] | None = None
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None
@@ -153,24 +153,23 @@ class SharedFollower:
         mirror = self._mirror
         return self._sink is None and mirror.loads == 0 and mirror.state is MirrorState.LOADING
 
-    async def reset(self) -> None:
+    async def void(self) -> None:
         """All that is known of the worker is void, for every replica. Raises StoreError."""
-        self._share.index.clear(self._worker)
-        await self._shelf.void(self._share.new_epoch())
+        await self.shelf.void(self._share.new_epoch())
 
-    def audit(self) -> tuple[Shelf, tuple[bytes, int] | None]:
-        """What a verification needs: the shelf, and where this replica stands; None while it is unsettled."""
-        writer = self._sink.writer if self._sink is not None else None
-        if writer is not None:
-            return self._shelf, None if writer.pending else writer.head
-        return self._shelf, self._mirror.head if self._sink is None else None
+    def stand(self) -> tuple[bytes, int] | None:
+        """Epoch and number of the batch that this replica's index stands at; None while it is on its way."""
+        if self._sink is None:
+            return self._mirror.head
+        writer = self._sink.writer
+        return None if writer is None or writer.pending else writer.head
 
     # one turn
 
     async def _live(self) -> None:
         await asyncio.sleep(min(1.0, HESITATE_S * len(self._share.writing)))
         try:
-            grant = await self._shelf.acquire(self._share.owner, self._share.terms.lease_s)
+            grant = await self.shelf.acquire(self._share.owner, self._share.terms.lease_s)
             if grant is not None:
                 await self._take_over(grant)
                 return
@@ -212,7 +211,7 @@ class SharedFollower:
         sink = BookSink(self._worker, self._share.index, self._model, self._block_size)
         self._sink = sink
         try:
-            return await load_books(self._shelf, grant, self._model, self._block_size, sink.restored)
+            return await load_books(self.shelf, grant, self._model, self._block_size, sink.restored)
         except BaseException:
             self._sink = None
             raise
@@ -271,7 +270,7 @@ class SharedFollower:
     def _make_writer(self, grant: Grant, sink: BookSink, refill: str) -> Writer:
         share = self._share
         return Writer(
-            self._shelf,
+            self.shelf,
             share.owner,
             grant,
             whole=sink.whole,
