@@ -48,7 +48,17 @@ from gateway.fleet.sharing.replicas import Replicas
 from gateway.fleet.worker import WorkerSpec, WorkerState
 from gateway.index.prefix import PrefixIndex
 from gateway.metrics import LiveState, Metrics
-from gateway.parts import discovery, policies, serve_options, tokenizers, worker_specs
+from gateway.parts import (
+    admission,
+    declared,
+    discovery,
+    guards,
+    health,
+    policies,
+    serve_options,
+    tokenizers,
+    worker_specs,
+)
 from gateway.prompt.reader import read_prompt
 from gateway.reload import Reloader, show_to_workers
 from gateway.routing.admission import Admission, QueueLimits
@@ -154,9 +164,15 @@ def build(settings: Settings) -> App:
     observer = MetricsObserver(metrics)
 
     board = LoadBoard()
-    guards = Guards()
+    guard = guards(settings)
     index = PrefixIndex(max_blocks=settings.index_max_blocks, placement_ttl=settings.placement_ttl)
-    registry = Registry(board, clock, aliases=settings.aliases)
+    registry = Registry(
+        board,
+        clock,
+        aliases=settings.aliases,
+        declared=declared(settings),
+        max_requests=settings.worker_max_requests,
+    )
     # the control plane's client: probes and engines' tokenizers, never the bytes of a request
     control = httpx.AsyncClient(trust_env=False, timeout=settings.health_timeout)
     probe = EngineProbe(control, timeout=settings.health_timeout)
@@ -187,18 +203,18 @@ def build(settings: Settings) -> App:
     security = secure(settings, LocalLimiter(clock), GateMetrics(metrics))
     show_to_workers(control, worker_authorization(settings))
     table = policies(settings, random)
-    admission = Admission(QueueLimits())
+    queue = admission(settings)
     router = Router(
         registry,
         board,
-        guards,
+        guard,
         index,
         table,
         traffic.listening(encoders.get),
         clock=clock,
         random=random,
         held=lambda: index.stats().held,
-        admission=admission,
+        admission=queue,
         observer=observer,
         announce=replicas.sharing.placed if replicas is not None else None,
     )
@@ -210,10 +226,10 @@ def build(settings: Settings) -> App:
     monitor = HealthMonitor(
         registry,
         probe,
-        guards,
+        guard,
         clock=clock,
         random=random.random,
-        limits=HealthLimits(interval_s=settings.health_interval),
+        limits=health(settings),
     )
     client = UpstreamClient()
     service = ProxyService(
@@ -228,7 +244,7 @@ def build(settings: Settings) -> App:
     )
     readiness = Readiness(registry, encoders, knowledge)
     view = FleetView(
-        registry, board, guards, index, router.feedback, encoders, admission, followers.status, clock
+        registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock
     )
     metrics.registry.register(LiveState(view.gauges))
     metrics.registry.register(LiveState(knowledge.gauges))

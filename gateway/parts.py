@@ -6,16 +6,21 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from gateway.api.door import Door
+from gateway.api.door import ANSWER_FIELDS, BODY_FIELDS, HEADERS, Door
 from gateway.api.retry import RetryPolicy
 from gateway.api.serve import ServeOptions
 from gateway.errors import ConfigError
+from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.discovery.build import Discovery, dns, kubernetes
 from gateway.fleet.discovery.ports import PortRules
+from gateway.fleet.guards import Guards
+from gateway.fleet.health import HealthLimits
+from gateway.fleet.outliers import OutlierLimits
 from gateway.fleet.registry import Registry
 from gateway.fleet.spec import parse_worker, read_workers_file, refuse_doubles
 from gateway.fleet.worker import WorkerSpec
 from gateway.prompt.files import has_tokenizer_files
+from gateway.routing.admission import Admission, QueueLimits
 from gateway.routing.encoders import FROM_BYTES, FROM_ENGINE
 from gateway.routing.policy import Policy
 from gateway.routing.registry import make_policy
@@ -87,8 +92,52 @@ def _number(value: object) -> object:
         return value
 
 
+def door(settings: Settings) -> Door:
+    """Raises ConfigError for a pattern that the door does not know."""
+    if settings.door == "off":
+        return Door.open()
+
+    def given(names: tuple[str, ...] | None, standard: tuple[str, ...]) -> tuple[str, ...]:
+        return standard if names is None else names
+
+    headers = given(settings.door_headers, HEADERS)
+    for name in headers:
+        if not name.strip("*") or "*" in name[:-1]:
+            raise ConfigError(f"door_headers: {name!r} may only end in *, and be more than that")
+    return Door(
+        given(settings.door_fields, BODY_FIELDS),
+        headers,
+        given(settings.door_answer_fields, ANSWER_FIELDS),
+        refuse=settings.door == "refuse",
+    )
+
+
+def guards(settings: Settings) -> Guards:
+    return Guards(
+        breaker=BreakerLimits(failures=settings.breaker_failures, open_s=settings.breaker_rest),
+        outliers=OutlierLimits(
+            failure_ratio=settings.eject_ratio,
+            eject_s=settings.eject_rest,
+            max_fraction=settings.eject_most,
+        ),
+        health=health(settings),
+    )
+
+
+def health(settings: Settings) -> HealthLimits:
+    return HealthLimits(interval_s=settings.health_interval, slow_start_s=settings.slow_start)
+
+
+def admission(settings: Settings) -> Admission:
+    return Admission(QueueLimits(max_items=settings.queue_size, max_wait_s=settings.queue_wait))
+
+
+def declared(settings: Settings) -> tuple[str, ...]:
+    """Models that exist whoever serves them: those that the settings speak of."""
+    return tuple(dict.fromkeys((*settings.models, *settings.tokenizers, *settings.model_policies)))
+
+
 def serve_options(settings: Settings) -> ServeOptions:
-    doors = {"strip": Door(), "refuse": Door(refuse=True), "off": Door.open()}
     return ServeOptions(
         timeouts=Timeouts(
             connect=settings.connect_timeout,
@@ -97,8 +146,8 @@ def serve_options(settings: Settings) -> ServeOptions:
             idle=settings.idle_timeout,
             total=settings.total_timeout,
         ),
-        retry=RetryPolicy(tries=settings.tries),
-        door=doors[settings.door],
+        retry=RetryPolicy(tries=settings.tries, base=settings.retry_pause),
+        door=door(settings),
         max_body=settings.max_body_bytes,
         body_timeout=settings.body_timeout,
         forward_authorization=not asks_for_keys(settings),

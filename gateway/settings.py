@@ -77,7 +77,13 @@ class Settings(BaseSettings):
         ),
         description="where workers that are added through admin may be",
     )
+    worker_max_requests: int | None = Field(
+        None, ge=1, description="requests at once of a worker that names no bound of its own; None: learned"
+    )
     aliases: dict[str, str] = Field(default_factory=dict, description="alias → model name")
+    models: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="models that exist even while nobody serves them: 503, not 404, at every replica"
+    )
     discovery: Literal["static", "redis", "kubernetes", "dns"] = Field(
         "static", description="where workers come from beside the list: nowhere, Redis, Kubernetes, DNS"
     )
@@ -120,12 +126,30 @@ class Settings(BaseSettings):
     whole_answer_timeout: float = Field(900.0, gt=0, description="to the first byte of any other answer")
     idle_timeout: float = Field(120.0, gt=0)
     total_timeout: float = Field(3600.0, gt=0)
+    retry_pause: float = Field(0.025, ge=0, description="seconds before the second try; doubles with each")
     max_body_bytes: int = Field(32 * 1024 * 1024, ge=1024)
     tokenize_timeout: float = Field(0.5, gt=0, description="seconds for an engine's /tokenize")
     door: Literal["strip", "refuse", "off"] = "strip"
+    door_fields: tuple[str, ...] | None = Field(
+        None, description="body fields that the door takes out, in place of the standard list"
+    )
+    door_headers: tuple[str, ...] | None = Field(None, description="the same for headers; `x-*` is a prefix")
+    door_answer_fields: tuple[str, ...] | None = Field(None, description="the same for fields of answers")
     passthrough_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="more paths that are proxied by load"
     )
+
+    # when there is more work than the fleet takes
+    queue_size: int = Field(256, ge=0, description="requests of one model that may wait; 0: none")
+    queue_wait: float = Field(10.0, gt=0, description="seconds that one may wait")
+
+    # workers that fail
+    breaker_failures: int = Field(3, ge=1, description="in a row, until a worker gets no more requests")
+    breaker_rest: float = Field(5.0, gt=0, description="seconds; doubles with every probe that fails")
+    eject_ratio: float = Field(0.3, gt=0, le=1, description="share of failures that makes an outlier")
+    eject_rest: float = Field(30.0, gt=0, description="seconds")
+    eject_most: float = Field(0.34, ge=0, le=1, description="share of the fleet that may be ejected at once")
+    slow_start: float = Field(30.0, ge=0, description="seconds in which a returning worker gets its share")
 
     # health
     health_interval: float = Field(2.0, gt=0)
@@ -148,6 +172,7 @@ class Settings(BaseSettings):
         "passthrough_paths",
         "api_keys",
         "cors_origins",
+        "models",
         "worker_networks",
         "dns_names",
         mode="before",

@@ -46,6 +46,10 @@ def settings_options(function: F) -> F:
         ),
         click.option("--alias", "aliases", multiple=True, metavar="ALIAS=MODEL", help="Another name."),
         click.option(
+            "--model-name", "models", multiple=True, metavar="MODEL",
+            help="A model that exists even while nobody serves it: 503, not 404; repeat.",
+        ),
+        click.option(
             "--tokenizer", "tokenizers", multiple=True, metavar="MODEL=PATH",
             help="Tokenizer folder or GGUF file of a model; `engine` asks the engine, `bytes` does without.",
         ),
@@ -60,6 +64,12 @@ def settings_options(function: F) -> F:
         ),
         click.option("--index-max-blocks", type=int, help="Cap of the prefix index, in blocks.  [4000000]"),
         click.option("--tries", type=int, help="Workers tried before the first byte.  [3]"),
+        click.option("--queue-size", type=int, help="Requests of one model that may wait for a worker.  [256]"),
+        click.option("--queue-wait", type=float, help="Seconds that one may wait.  [10]"),
+        click.option(
+            "--worker-max-requests", type=int,
+            help="Requests at once of a worker that names no bound of its own.  [learned from its refusals]",
+        ),
         click.option("--connect-timeout", type=float, help="Seconds.  [2]"),
         click.option("--first-byte-timeout", type=float, help="Seconds.  [300]"),
         click.option("--whole-answer-timeout", type=float, help="The same, not streamed.  [900]"),

@@ -47,12 +47,15 @@ class Registry:
         *,
         aliases: Mapping[str, str] | None = None,
         declared: Iterable[str] = (),
+        max_requests: int | None = None,
     ) -> None:
-        """`declared` are models that exist even while nobody serves them (503, not 404)."""
+        """`declared` are models that exist even while nobody serves them (503, not 404). `max_requests` bounds
+        workers that name no bound of their own."""
         self._board = board
         self._clock = clock
         self._aliases = dict(aliases or {})
         self._declared = tuple(declared)
+        self._max_requests = max_requests
         self._entries: dict[WorkerId, _Entry] = {}
         self._listeners: list[FleetListener] = []
         self._targets: dict[str, Target] | None = None
@@ -227,7 +230,8 @@ class Registry:
 
     def _apply_bounds(self, worker: Worker) -> None:
         load = self._board.add(worker.id)
-        load.max_requests = worker.spec.max_requests
+        own = worker.spec.max_requests
+        load.max_requests = self._max_requests if own is None else own
         capacity = worker.info.capacity_blocks if worker.info is not None else worker.spec.capacity_blocks
         load.capacity_blocks = capacity or 0
 

@@ -18,7 +18,7 @@ from gateway.routing.fair_queue import FairQueue, Item
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
     max_items: int = 256
-    """Waiting requests a model."""
+    """Waiting requests a model; with 0 a full fleet refuses at once."""
     max_wait_s: float = 10.0
     tick_s: float = 0.25
     retry_after_s: float = 1.0
@@ -70,6 +70,8 @@ class Admission:
             caller.key, weight=caller.weight, priority=caller.priority, cost=max(1.0, cost)
         )
         if leaving is item:
+            if not pool.places:
+                del self._pools[name]
             raise self._overloaded(name, f"its queue of {self._limits.max_items} is full")
         if leaving is not None:
             self._evict(pool, leaving)
