@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 
 from gateway.auth.authenticator import CREDENTIALS
@@ -19,6 +20,9 @@ _ALWAYS = HOP_BY_HOP | frozenset(
 )
 _READABLE = _ALWAYS | {b"accept-encoding"}
 _MAX_ID = 128
+_TRACEPARENT = re.compile(
+    rb"[0-9a-f]{2}-(?!0{32})(?P<trace>[0-9a-f]{32})-[0-9a-f]{16}-(?P<flags>[0-9a-f]{2})(-.*)?"
+)
 
 
 def request_id(headers: Headers, mint: Callable[[], str]) -> bytes:
@@ -27,6 +31,15 @@ def request_id(headers: Headers, mint: Callable[[], str]) -> bytes:
     if given is not None and 0 < len(given) <= _MAX_ID and all(0x20 < byte < 0x7F for byte in given):
         return given
     return mint().encode()
+
+
+def trace_id(headers: Headers) -> str:
+    """Of the sampled trace that it belongs to (W3C Trace Context, `traceparent`); else empty."""
+    given = value_of(headers, b"traceparent") or b""
+    match = _TRACEPARENT.fullmatch(given)
+    if match is None or not int(match["flags"], 16) & 1:
+        return ""
+    return match["trace"].decode()
 
 
 def headers_to_worker(

@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from gateway.routing.route import Outcome, Route
+from gateway.routing.weighing import Weighing
 from gateway.types import BlockKey, Usage, WorkerId
 from gateway.upstream.proxy import Exchange
 
@@ -58,6 +59,12 @@ class RequestRecord(msgspec.Struct, frozen=True):
     """Id of the API key; never the key."""
     keys: Sequence[Sequence[BlockKey]] = ()
     """Per prompt, the keys of its cacheable blocks."""
+    trace_id: str = ""
+    """Of the W3C trace it belongs to, where that one is sampled."""
+    reason: str = ""
+    """Why this worker, as the router says it."""
+    weighing: Weighing | None = None
+    """All workers as the last decision saw them."""
 
     @property
     def tokens(self) -> int:
@@ -97,6 +104,7 @@ class Story:
     stripped: tuple[str, ...] = ()
     error: str = ""
     key: str = ""
+    trace_id: str = ""
 
     def client_left(self) -> None:
         self.status, self.outcome = CLIENT_CLOSED, Outcome.CANCELLED
@@ -136,4 +144,7 @@ class Story:
             error=self.error,
             key=self.key,
             keys=route.keys if route is not None else (),
+            trace_id=self.trace_id,
+            reason=route.reason if route is not None else "",
+            weighing=route.notes.weighing if route is not None else None,
         )

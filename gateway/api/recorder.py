@@ -25,7 +25,8 @@ class MetricsRecorder:
         bound = self._metrics.per_worker(model, record.worker or "")
         outcome = record.outcome.value
         bound.requests(record.endpoint, outcome, record.status).inc()
-        bound.request_seconds(outcome).observe(record.total_s)
+        exemplar = {"trace_id": record.trace_id} if record.trace_id else None
+        bound.request_seconds(outcome).observe(record.total_s, exemplar)
         for name in record.stripped:
             self._metrics.door_stripped.labels(name).inc()
         for one in record.tries[:-1]:
@@ -33,7 +34,7 @@ class MetricsRecorder:
         if record.worker is None:
             return
         if record.ttft_s is not None:
-            bound.ttft(record.matched_tokens, record.prompt_tokens).observe(record.ttft_s)
+            bound.ttft(record.matched_tokens, record.prompt_tokens).observe(record.ttft_s, exemplar)
         if record.gap_mean_s is not None:
             bound.inter_token.observe(record.gap_mean_s)
         if record.prompt_tokens:

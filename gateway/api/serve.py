@@ -94,9 +94,7 @@ class ProxyService:
 
     async def __call__(self, endpoint: ProxiedEndpoint, scope: Any, receive: Receive, send: Send) -> None:
         identifier = request_id(scope["headers"], self._new_id)
-        story = Story(
-            identifier.decode(), endpoint.name, self._clock(), trace_id=trace_id(scope["headers"])
-        )
+        story = Story(identifier.decode(), endpoint.name, self._clock(), trace_id=trace_id(scope["headers"]))
         outlet = Outlet(send)
         watch: ClientWatch | None = None
         visit = Visit()

@@ -1,0 +1,51 @@
+"""Encoders as they are, with a watch on them: tokenising is most of what a decision costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from prometheus_client import Histogram
+
+from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt
+from gateway.types import Clock
+
+Encoders = Callable[[str], PromptEncoder | None]
+
+
+def timed(encoders: Encoders, seconds: Histogram, clock: Clock) -> Encoders:
+    """`seconds` has the labels (model, source)."""
+    known: dict[str, _Timed] = {}
+
+    def get(model: str) -> PromptEncoder | None:
+        encoder = encoders(model)
+        if encoder is None:
+            return None
+        one = known.get(model)
+        if one is None or one.inner is not encoder:
+            one = known[model] = _Timed(encoder, seconds.labels(model, encoder.name), clock)
+        return one
+
+    return get
+
+
+class _Timed:
+    def __init__(self, inner: PromptEncoder, seconds: Histogram, clock: Clock) -> None:
+        self.inner = inner
+        self.name = inner.name
+        self.exact = inner.exact
+        self._seconds = seconds
+        self._clock = clock
+
+    async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
+        began = self._clock()
+        try:
+            return await self.inner.encode(request)
+        finally:
+            self._seconds.observe(self._clock() - began)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
