@@ -29,10 +29,10 @@ def main(url: str) -> None:
         )
     except urllib.error.HTTPError as error:
         if error.code == 401:
-            print("the gateway asks for an API key, as it should")
+            print("the gateway asks for an API key, as it should")  # noqa: T201
             return
         sys.exit(f"{error.code}: {error.read().decode(errors='replace')}")
-    print(f"{model} at {headers['x-gateway-worker']}: {answer['choices'][0]['message']['content']!r}")
+    print(f"{model} at {headers['x-gateway-worker']}: {answer['choices'][0]['message']['content']!r}")  # noqa: T201
 
 
 if __name__ == "__main__":

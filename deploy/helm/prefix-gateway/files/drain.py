@@ -1,8 +1,8 @@
 """preStop of an engine's pod: waits until it answers nobody any more, SECONDS at most.
 
-The gateway leaves a terminating pod out from the moment on that its deletion is known, so what runs here only
-gets less. Engines cut running answers short at SIGTERM; this is what lets them end. Standard library alone: it
-runs in every engine's image.
+The gateway leaves a terminating pod out from the moment on that its deletion is known, so what runs here
+only gets less. Engines cut running answers short at SIGTERM; this is what lets them end. Standard library
+alone: it runs in every engine's image.
 """
 
 import re

@@ -67,3 +67,14 @@
 {{- end -}}
 {{- toYaml $args -}}
 {{- end -}}
+
+{{- define "pg.engineResources" -}}
+{{- if .resources -}}
+{{- toYaml .resources -}}
+{{- else if eq .type "reference" -}}
+requests: {cpu: 500m, memory: 512Mi}
+limits: {memory: 1Gi}
+{{- else -}}
+limits: {nvidia.com/gpu: 1}
+{{- end -}}
+{{- end -}}

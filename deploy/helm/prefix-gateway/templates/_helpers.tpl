@@ -153,6 +153,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- if and (eq .Values.discovery.type "static") (not .Values.workers) -}}
 {{- fail "discovery.type static: set workers" -}}
 {{- end -}}
+{{- range $pool, $e := include "pg.pools" . | fromJson -}}
+{{- if and (eq $e.type "reference") (regexMatch "^[A-Za-z0-9][^/]*/" $e.model) -}}
+{{- fail (printf "%s: the reference worker has the models smollm2 and tiny, takes sim:<profile>, or a path; not %s" $pool $e.model) -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
 {{- fail "httpRoute.enabled: set httpRoute.parentRefs" -}}
 {{- end -}}

@@ -1,0 +1,57 @@
+"""Makes the chart's README out of its values: `python deploy/helm/readme.py` writes it; tests compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CHART = Path(__file__).parent / "prefix-gateway"
+
+
+def described(text: str) -> Iterator[tuple[str, str]]:
+    """(dotted name, description) of every value that a `# --` comment stands above."""
+    path: list[tuple[int, str]] = []
+    comment: list[str] = []
+    for line in text.splitlines():
+        body = line.strip()
+        indent = len(line) - len(line.lstrip())
+        if body.startswith("# -- "):
+            comment = [body.removeprefix("# -- ")]
+        elif body.startswith("#") and comment:
+            comment.append(body.removeprefix("# "))
+        elif body and body[0] not in "#-":
+            name = body.split(":", 1)[0]
+            path = [(depth, part) for depth, part in path if depth < indent] + [(indent, name)]
+            if comment:
+                yield ".".join(part for _, part in path), " ".join(comment)
+            comment = []
+
+
+def default(values: dict[str, Any], name: str) -> str:
+    """Flow-style YAML of a default, or what stands for a whole group."""
+    value: Any = values
+    for part in name.split("."):
+        value = value[part]
+    shown = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False).strip()
+    return shown.removesuffix("\n...").strip()
+
+
+def readme() -> str:
+    text = (CHART / "values.yaml").read_text()
+    values = yaml.safe_load(text)
+    groups = {name for name, _ in described(text)}
+    rows = []
+    for name, said in described(text):
+        # a group whose parts are described each shows none of its own
+        whole = any(other.startswith(name + ".") for other in groups)
+        shown = "" if whole else f"`{default(values, name)}`"
+        rows.append(f"| `{name}` | {said} | {shown} |".replace("|| ", "| "))
+    table = "\n".join(["| value | what it is | default |", "|---|---|---|", *rows])
+    return (CHART.parent / "README.head.md").read_text() + "\n" + table + "\n"
+
+
+if __name__ == "__main__":
+    (CHART / "README.md").write_text(readme())
