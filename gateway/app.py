@@ -38,8 +38,6 @@ from gateway.auth.limits import LocalLimiter
 from gateway.events.followers import Followers
 from gateway.events.ports import IndexSink
 from gateway.fleet.discovery.build import Discovery
-from gateway.fleet.guards import Guards
-from gateway.fleet.health import HealthLimits
 from gateway.fleet.load import LoadBoard
 from gateway.fleet.monitor import HealthMonitor
 from gateway.fleet.probe import EngineProbe
@@ -61,7 +59,6 @@ from gateway.parts import (
 )
 from gateway.prompt.reader import read_prompt
 from gateway.reload import Reloader, show_to_workers
-from gateway.routing.admission import Admission, QueueLimits
 from gateway.routing.encoders import EncoderBook
 from gateway.routing.registry import make_policy
 from gateway.routing.router import Router
@@ -243,9 +240,7 @@ def build(settings: Settings) -> App:
         rng=random,
     )
     readiness = Readiness(registry, encoders, knowledge)
-    view = FleetView(
-        registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock
-    )
+    view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)
     metrics.registry.register(LiveState(view.gauges))
     metrics.registry.register(LiveState(knowledge.gauges))
     if replicas is not None:

@@ -160,7 +160,8 @@ class ProxyService:
         """Tries worker after worker; raises GatewayError where none of them answered."""
         retry = self._options.retry
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._options.timeouts.total
+        total, own = self._options.timeouts.total, call.caller.deadline_s
+        deadline = loop.time() + (total if own is None else min(total, own))
         tried: frozenset[WorkerId] = frozenset()
         failed: Exchange | None = None
         wait: float | None = None

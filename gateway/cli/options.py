@@ -64,7 +64,7 @@ def settings_options(function: F) -> F:
         ),
         click.option("--index-max-blocks", type=int, help="Cap of the prefix index, in blocks.  [4000000]"),
         click.option("--tries", type=int, help="Workers tried before the first byte.  [3]"),
-        click.option("--queue-size", type=int, help="Requests of one model that may wait for a worker.  [256]"),
+        click.option("--queue-size", type=int, help="Requests of one model that may wait.  [256]"),
         click.option("--queue-wait", type=float, help="Seconds that one may wait.  [10]"),
         click.option(
             "--worker-max-requests", type=int,

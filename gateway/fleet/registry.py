@@ -49,8 +49,8 @@ class Registry:
         declared: Iterable[str] = (),
         max_requests: int | None = None,
     ) -> None:
-        """`declared` are models that exist even while nobody serves them (503, not 404). `max_requests` bounds
-        workers that name no bound of their own."""
+        """`declared` are models that exist even while nobody serves them (503, not 404). `max_requests`
+        bounds workers that name no bound of their own."""
         self._board = board
         self._clock = clock
         self._aliases = dict(aliases or {})

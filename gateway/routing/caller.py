@@ -17,4 +17,4 @@ class Caller:
     session: str = ""
     """A stable name of its session, empty where there is none."""
     deadline_s: float | None = None
-    """How long it is ready to queue; None takes the queue's own bound."""
+    """Seconds in which it wants its whole answer; None leaves it to the gateway's own bounds."""
