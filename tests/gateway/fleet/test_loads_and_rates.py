@@ -61,7 +61,7 @@ def test_own_vector_is_what_this_replica_has_in_flight() -> None:
     board.add(B)
     Lease.take(board.add(A), prompt_tokens=32, matched_tokens=16)
     board.set_peer_loads("r1", {B: LoadVector(2, 0, 0)})
-    assert board.own_vector() == {A: LoadVector(1, 16, 0)}
+    assert board.own_vector() == {A: LoadVector(1, 16, 0, 32)}
 
 
 def test_removed_and_added_again_with_a_lease_still_out() -> None:
