@@ -9,8 +9,8 @@ from gateway.fleet.load import LoadBoard
 from gateway.fleet.sharing.words import Word
 from gateway.types import BlockKey, WorkerId
 
-SILENT_AFTER_S = 2.5
-"""A replica says something every second; one that missed two words is gone, and what it held with it."""
+SILENT_AFTER_S = 2.0
+"""A replica says something twice a second; one that missed several words is gone with what it held."""
 
 Place = Callable[[WorkerId, Sequence[BlockKey], float], None]
 """Takes a peer's placement into the own index: worker, keys, now."""

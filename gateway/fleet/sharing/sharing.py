@@ -44,7 +44,7 @@ class Pace:
 
     tick: float = 0.05
     """A change of load is told at most so often, unless a placement takes it along sooner."""
-    beat: float = 1.0
+    beat: float = 0.5
     """Something is said at least so often."""
     retry: float = 0.5
     """After an error."""

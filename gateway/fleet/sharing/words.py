@@ -44,7 +44,7 @@ class _Wire(msgspec.Struct, array_like=True, gc=False):
     number: int
     whole: bool
     leaving: bool
-    loads: dict[str, tuple[int, int, int]]
+    loads: dict[str, LoadVector]
     placements: list[tuple[str, bytes]]
 
 
@@ -77,5 +77,5 @@ def decode(data: bytes) -> Word | None:
         placements = [Placement(WorkerId(worker), _unpack(keys)) for worker, keys in wire.placements]
     except (msgspec.DecodeError, struct.error):
         return None
-    loads = {WorkerId(worker): LoadVector(*vector) for worker, vector in wire.loads.items()}
+    loads = {WorkerId(worker): vector for worker, vector in wire.loads.items()}
     return Word(wire.replica, wire.number, loads, placements, wire.whole, wire.leaving)
