@@ -98,6 +98,15 @@ class LocalLimiter:
         if account.tokens is not None:
             account.tokens.level -= tokens - ticket.tokens
 
+    def give_back(self, ticket: Ticket) -> None:
+        """It was refused elsewhere after all: as if it had not been taken."""
+        if ticket.settled:
+            return
+        self.settle(ticket, 0)
+        account = self._accounts.get(ticket.key)
+        if account is not None and account.requests is not None:
+            account.requests.level += 1
+
     def in_flight(self, key: str) -> int:
         account = self._accounts.get(key)
         return 0 if account is None else account.parallel

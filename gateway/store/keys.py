@@ -54,6 +54,13 @@ class Keys:
         """Channel (publish/subscribe): what replicas have in flight, and what their decisions promise."""
         return f"{self.prefix}:placements"
 
+    # API keys
+
+    def limits(self, key: str) -> tuple[str, str]:
+        """Of an API key's id. Hash: levels of its buckets and when they were written. Sorted set: its open
+        requests, scored with the Unix time at which they count as gone."""
+        return f"{self.prefix}:{{key:{key}}}:limits", f"{self.prefix}:{{key:{key}}}:open"
+
     def _of(self, worker: WorkerId, what: str) -> str:
         tag = worker.replace("{", "(").replace("}", ")")
         return f"{self.prefix}:{{{tag}}}:{what}"
