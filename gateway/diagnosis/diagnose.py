@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from gateway.diagnosis import engine_rules, knowledge_rules, traffic_rules
 from gateway.diagnosis.facts import Facts
@@ -34,6 +35,21 @@ RULES: Sequence[Rule] = (
 )
 
 
+IMPLIES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {"prefix-caching-off": frozenset(("events-silent", "promises-broken"))}
+)
+"""A cause, and the symptoms on the same worker that need no finding of their own beside it."""
+
+
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
     found = [finding for rule in RULES for finding in rule(facts)]
-    return tuple(sorted(found, key=lambda finding: -finding.severity))
+    told = {
+        (_engine(cause.subject), symptom) for cause in found for symptom in IMPLIES.get(cause.id, frozenset())
+    }
+    causes = [finding for finding in found if (_engine(finding.subject), finding.id) not in told]
+    return tuple(sorted(causes, key=lambda finding: -finding.severity))
+
+
+def _engine(subject: str) -> str:
+    """Of a worker's id; data-parallel ranks share theirs."""
+    return subject.partition("#")[0]

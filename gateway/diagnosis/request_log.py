@@ -1,0 +1,97 @@
+"""Reads logs of requests: JSON lines with OpenAI bodies, or traces that name blocks and hold no text."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from gateway.diagnosis.divergence import Head, head_of
+from gateway.errors import ConfigError
+from gateway.kv.keys import BLOCK_SIZE, block_keys, cacheable_blocks, pack_tokens, root_key
+from gateway.prompt.base import Endpoint, PromptEncoder
+from gateway.prompt.reader import read_prompt
+from gateway.types import BlockKey, CacheScope
+
+TRACE_BLOCK = 512
+"""Tokens that one id of a Mooncake trace stands for, where the line does not say."""
+_WRAPPERS = ("body", "request", "request_body")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedPrompt:
+    """One prompt of the log. No text is kept."""
+
+    keys: tuple[BlockKey, ...]
+    """Of the blocks that a cache can serve."""
+    tokens: int
+    block_size: int
+    head: Head | None
+    """None where the log holds no text."""
+
+
+async def read_log(
+    lines: Iterable[bytes], encoder: PromptEncoder, salt: int
+) -> tuple[list[LoggedPrompt], int]:
+    """The prompts of a log, in order, and how many lines are no requests."""
+    found: list[LoggedPrompt] = []
+    unread = 0
+    for line in lines:
+        if line.strip():
+            prompts = await _read(line, encoder, salt)
+            found += prompts
+            unread += not prompts
+    return found, unread
+
+
+async def _read(line: bytes, encoder: PromptEncoder, salt: int) -> list[LoggedPrompt]:
+    try:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
+    if not isinstance(record, dict):
+        return []
+    if isinstance(record.get("hash_ids"), list):
+        return _traced(record)
+    body = next((record[name] for name in _WRAPPERS if isinstance(record.get(name), dict)), record)
+    endpoint = Endpoint.CHAT if "messages" in body else Endpoint.COMPLETIONS
+    request = read_prompt(endpoint, body)
+    scope = CacheScope(request.model, "", request.cache_salt)
+    return [_keyed(prompt.tokens, scope, salt) for prompt in await encoder.encode(request)]
+
+
+def _keyed(tokens: array[int], scope: CacheScope, salt: int) -> LoggedPrompt:
+    keys = block_keys(root_key(scope), pack_tokens(tokens), max_blocks=cacheable_blocks(len(tokens)))
+    return LoggedPrompt(tuple(keys), len(tokens), BLOCK_SIZE, head_of(tokens, salt))
+
+
+def _traced(record: dict[str, Any]) -> list[LoggedPrompt]:
+    """Mooncake's form: an id names a block and all before it, so it is a key already."""
+    ids, tokens = record["hash_ids"], record.get("input_length", 0)
+    size = record.get("block_size", TRACE_BLOCK)
+    if not all(isinstance(one, int) for one in (*ids, tokens, size)) or size < 1:
+        return []
+    whole = min(len(ids), cacheable_blocks(tokens, size))
+    keys = (BlockKey(xxh3_64_intdigest(one.to_bytes(16, "little", signed=True))) for one in ids[:whole])
+    return [LoggedPrompt(tuple(keys), tokens, size, None)]
+
+
+def lines_of(path: Path | None) -> Iterator[bytes]:
+    """Of a file, plain or gzip, or of stdin for None. Raises ConfigError."""
+    if path is None:
+        yield from sys.stdin.buffer
+        return
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as lines:
+            yield from lines
+    except (OSError, EOFError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
