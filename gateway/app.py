@@ -35,6 +35,7 @@ from gateway.api.serve import ProxyService
 from gateway.api.traffic import Traffic
 from gateway.auth.admin import AdminGuard
 from gateway.auth.limits import LocalLimiter
+from gateway.auth.shared_limits import SharedLimiter
 from gateway.events.followers import Followers
 from gateway.events.ports import IndexSink
 from gateway.fleet.discovery.build import Discovery
@@ -62,7 +63,7 @@ from gateway.reload import Reloader, show_to_workers
 from gateway.routing.encoders import EncoderBook
 from gateway.routing.registry import make_policy
 from gateway.routing.router import Router
-from gateway.security import Security, secure, worker_authorization
+from gateway.security import Security, make_limiter, secure, worker_authorization
 from gateway.settings import Settings
 from gateway.shared_index import check_store, make_share, make_store
 from gateway.store.connection import Store
@@ -92,6 +93,7 @@ class App:
     _replicas: Replicas | None
     _client: UpstreamClient
     _control: httpx.AsyncClient
+    _limiter: LocalLimiter | SharedLimiter
     _zmq: zmq.asyncio.Context
     _readiness: Readiness
 
@@ -123,6 +125,7 @@ class App:
         await self._encoders.close()
         await self._client.close()
         await self._control.aclose()
+        await self._limiter.close()
         if self._store is not None:
             await self._store.close()
         self._zmq.term()
@@ -197,7 +200,8 @@ def build(settings: Settings) -> App:
             random=random,
             discover=settings.discovery == "redis",
         )
-    security = secure(settings, LocalLimiter(clock), GateMetrics(metrics))
+    limiter = make_limiter(settings, store, clock)
+    security = secure(settings, limiter, GateMetrics(metrics))
     show_to_workers(control, worker_authorization(settings))
     table = policies(settings, random)
     queue = admission(settings)
@@ -285,6 +289,7 @@ def build(settings: Settings) -> App:
         _replicas=replicas,
         _client=client,
         _control=control,
+        _limiter=limiter,
         _zmq=context,
         _readiness=readiness,
     )

@@ -13,11 +13,15 @@ from gateway.api.protocol import ConnectionLimits
 from gateway.api.tls import Tls, TlsFiles
 from gateway.auth.admin import AdminGuard, is_loopback, token_hash
 from gateway.auth.authenticator import Authenticator
+from gateway.auth.limits import LocalLimiter
+from gateway.auth.shared_limits import SharedLimiter
 from gateway.auth.source import load_keyring
 from gateway.errors import ConfigError
 from gateway.fleet.addresses import AddressRules, system_resolve, vetted
 from gateway.fleet.worker import WorkerSpec
 from gateway.settings import Settings
+from gateway.store.connection import Store
+from gateway.types import Clock
 
 
 @dataclass(slots=True)
@@ -73,6 +77,16 @@ class Security:
             settings.admin_tls_cert, settings.admin_tls_key, settings.admin_tls_client_ca,
         )  # fmt: skip
         return [path for path in named if path is not None]
+
+
+def make_limiter(settings: Settings, store: Store | None, clock: Clock) -> LocalLimiter | SharedLimiter:
+    """Replicas count together where they share a Redis."""
+    local = LocalLimiter(clock)
+    if store is None:
+        return local
+    return SharedLimiter(
+        store, local, store.keys.limits, clock=clock, fail_open=settings.limits_fail == "open"
+    )
 
 
 def secure(settings: Settings, limiter: Limiter, observer: GateObserver) -> Security:

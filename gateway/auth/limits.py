@@ -107,6 +107,9 @@ class LocalLimiter:
         if account is not None and account.requests is not None:
             account.requests.level += 1
 
+    async def close(self) -> None:
+        """Nothing of it is anywhere else."""
+
     def in_flight(self, key: str) -> int:
         account = self._accounts.get(key)
         return 0 if account is None else account.parallel

@@ -110,9 +110,7 @@ async def test_a_refusal_takes_nothing_here_or_there(server: Server) -> None:
         await one.take("none", limits, 0)
 
 
-async def test_without_redis_it_fails_open_and_each_counts_for_itself(
-    tmp_path: object, server: Server
-) -> None:
+async def test_without_redis_it_fails_open_and_each_counts_for_itself(server: Server) -> None:
     limits = Limits(requests_per_minute=2)
     async with replicas(server, pause=0.05, timeout=0.3) as (one, other):
         await one.take("open", limits, 0)
