@@ -38,7 +38,9 @@ class WorkerLoad:
     cached_blocks: int = 0
     """Blocks the index knows there; for choosing where a stranger's prompt hurts least."""
     capacity_blocks: int = 0
-    """Blocks the engine has in all; 0 where it is not known."""
+    """Blocks the engine has in all, of its own size; 0 where it is not known."""
+    capacity_tokens: int = 0
+    """The same in tokens."""
 
     @property
     def all_requests(self) -> int:

@@ -234,6 +234,8 @@ class Registry:
         load.max_requests = self._max_requests if own is None else own
         capacity = worker.info.capacity_blocks if worker.info is not None else worker.spec.capacity_blocks
         load.capacity_blocks = capacity or 0
+        size = worker.info.block_size if worker.info is not None else BLOCK_SIZE
+        load.capacity_tokens = load.capacity_blocks * size
 
     def _changed(self, worker: Worker) -> None:
         self._targets = None

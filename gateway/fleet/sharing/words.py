@@ -12,6 +12,7 @@ from gateway.fleet.load import LoadVector
 from gateway.types import BlockKey, WorkerId
 
 FORMAT = 1
+_FIGURES = len(LoadVector._fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ _decoder = msgspec.msgpack.Decoder(_Wire)
 
 def encode(word: Word) -> bytes:
     placements = [(placed.worker, _pack(placed.keys)) for placed in word.placements]
-    loads = {str(worker): tuple(vector) for worker, vector in word.loads.items()}
+    loads = {str(worker): list(vector) for worker, vector in word.loads.items()}
     wire = (FORMAT, word.replica, word.number, word.whole, word.leaving, loads, placements)
     return _encoder.encode(wire)
 
