@@ -22,6 +22,7 @@ class Timeline:
     """What will happen, by time; equal times in the order in which they were put."""
 
     def __init__(self) -> None:
+        self.now = 0.0
         self._heap: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
 
@@ -32,6 +33,7 @@ class Timeline:
         heap = self._heap
         while heap:
             when, _order, action = heapq.heappop(heap)
+            self.now = when
             action(when)
 
 

@@ -69,6 +69,7 @@ class Replica:
             self._index.add_worker(worker, capacity=blocks if blind else None)
             load = self._board.add(worker)
             load.capacity_blocks = blocks
+            load.capacity_tokens = blocks * block_size
             self._loads.append(load)
 
     def decide(
