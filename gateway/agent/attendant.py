@@ -83,6 +83,8 @@ class Attendant:
 
     async def drain(self) -> None:
         """Nothing new from now on; returns when the engine has finished what it has, or its time is up."""
+        if not self._told:
+            return  # it never got a request
         began = asyncio.get_running_loop().time()
         log.info("draining: no new requests from now on")
         try:

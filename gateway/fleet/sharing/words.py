@@ -45,7 +45,8 @@ class _Wire(msgspec.Struct, array_like=True, gc=False):
     number: int
     whole: bool
     leaving: bool
-    loads: dict[str, LoadVector]
+    loads: dict[str, list[int]]
+    """In the order of LoadVector's fields; a replica of another release may give more of them, or fewer."""
     placements: list[tuple[str, bytes]]
 
 
@@ -78,5 +79,5 @@ def decode(data: bytes) -> Word | None:
         placements = [Placement(WorkerId(worker), _unpack(keys)) for worker, keys in wire.placements]
     except (msgspec.DecodeError, struct.error):
         return None
-    loads = {WorkerId(worker): vector for worker, vector in wire.loads.items()}
+    loads = {WorkerId(worker): LoadVector(*vector[:_FIGURES]) for worker, vector in wire.loads.items()}
     return Word(wire.replica, wire.number, loads, placements, wire.whole, wire.leaving)
