@@ -60,7 +60,8 @@ each('HDEL', names)
 each('HSET', aside)
 each('HDEL', aside)
 
-redis.call('HSET', meta, 'epoch', target, 'n', number, 'complete', complete, 'position', position, 'books', books)
+redis.call('HSET', meta, 'epoch', target, 'n', number, 'by', token,
+  'complete', complete, 'position', position, 'books', books)
 redis.call('XADD', changes, 'MAXLEN', '~', length, '*',
   'e', target, 'n', number, 't', token, 'r', new_epoch == '' and '0' or '1', 'p', table.concat(records))
 return 'ok'

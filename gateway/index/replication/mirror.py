@@ -109,7 +109,7 @@ class Mirror:
 
     async def settle(self) -> None:
         """Until all that is written is here. Only the holder of the lease can ask that. Raises StoreError."""
-        while (head := await self._shelf.head()) is not None and (head.epoch, head.number) != self.head:
+        while (head := await self._shelf.head()) is not None and not self._stands_at(head):
             await self.step(0.001)
 
     async def step(self, block_s: float) -> None:
@@ -175,6 +175,10 @@ class Mirror:
         self._observer.loaded(reason, blocks, seconds)
         self._note_following()
 
+    def _stands_at(self, head: Head) -> bool:
+        # the same number by another hand is another batch: a failover lost the one that is known here
+        return (head.epoch, head.number, head.token) == (self._epoch, self._number, self._token)
+
     def _stand_at(self, head: Head) -> None:
         self._entry, self._epoch, self._number, self._token = head.entry, head.epoch, head.number, head.token
 
@@ -188,7 +192,7 @@ class Mirror:
         if head is None:
             # emptied; what its writer writes anew is read from the beginning
             self.state, self._entry = MirrorState.EMPTY, b"0-0"
-        elif (head.epoch, head.number) == self.head:
+        elif self._stands_at(head):
             self._doubts = 0
             self.state = MirrorState.FOLLOWING
         else:

@@ -60,6 +60,7 @@ class Head:
     epoch: bytes
     number: int
     token: bytes
+    """Of who wrote that batch."""
     complete: bool
 
 

@@ -1,0 +1,114 @@
+"""No split brain: a writer that was cut off finds another in its place, and nothing of it gets in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.index.replication.delta import Delta
+from gateway.index.replication.shelf import Grant, Outcome, Shelf, load_scripts
+from gateway.index.replication.wire import Name
+from gateway.store.connection import Store
+from gateway.store.url import parse_store_url
+from gateway.types import BlockKey, WorkerId
+from tests.servers import Server, standalone
+
+pytestmark = pytest.mark.anyio
+
+A, B, C = (BlockKey(number) for number in (2**63 + 1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with standalone(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+def adds(*keys: BlockKey, names: dict[int | bytes, Name | None] | None = None) -> Delta:
+    return Delta(
+        b"position", b"state", copies=dict.fromkeys(keys, 1),
+        parents=dict(zip(keys, (None, *keys), strict=False)), names=dict(names or {}),
+    )  # fmt: skip
+
+
+async def held(shelf: Shelf) -> dict[int, tuple[int | None, int]]:
+    return {h.key: (h.parent, h.copies) async for page in shelf.held() for h in page}
+
+
+async def send(
+    shelf: Shelf, grant: Grant, number: int, delta: Delta, epoch: bytes = b"", new: bytes = b""
+) -> Outcome:
+    return await shelf.apply(grant.token, epoch, number, delta, new_epoch=new, complete=True)
+
+
+async def test_the_life_of_a_shelf(server: Server) -> None:
+    """Every answer that a writer can get, in one story."""
+    store = Store(parse_store_url(server.url), timeout=10)
+    shelf = Shelf(store, WorkerId("w"), load_scripts())
+    old = await shelf.acquire("old", 60)
+    assert old is not None
+    assert (old.number, old.complete) == (0, False)
+    assert await shelf.acquire("other", 60) is None, "its lease stands"
+    assert await send(shelf, old, 1, adds(A), epoch=b"none") is Outcome.LOST, "there is no epoch to go on in"
+
+    assert await send(shelf, old, 1, adds(A, B, names={7: Name(1, (A,))}), new=b"e1") is Outcome.OK
+    assert await send(shelf, old, 2, adds(B), epoch=b"e1") is Outcome.OK
+    assert await send(shelf, old, 2, adds(B), epoch=b"e1") is Outcome.OK, "sent again after a lost answer"
+    assert await held(shelf) == {A: (None, 1), B: (A, 2)}, "and counted once"
+    assert await send(shelf, old, 4, adds(C), epoch=b"e1") is Outcome.LOST, "batch 3 is missing"
+
+    await store.command("DEL", store.keys.lease(WorkerId("w")))  # it ran out
+    new = await shelf.acquire("new", 60)
+    assert new is not None
+    assert (new.epoch, new.number, new.complete, new.position, new.state) == (
+        b"e1", 2, True, b"position", b"state",
+    )  # fmt: skip
+    assert await send(shelf, old, 3, adds(C), epoch=b"e1") is Outcome.FENCED
+    assert await send(shelf, old, 3, adds(C), new=b"e2") is Outcome.FENCED, "a new epoch of its own neither"
+    assert await shelf.renew(old.token, "old", 60, 60) is Outcome.FENCED
+    await shelf.release(old.token, "old")
+    assert await shelf.acquire("third", 60) is None, "nor can it give away another's lease"
+    assert await held(shelf) == {A: (None, 1), B: (A, 2)}, "nothing of it got in"
+
+    assert await send(shelf, new, 3, Delta(b"p", b"s", copies={B: -2, C: 1}), epoch=b"e1") is Outcome.OK
+    assert await held(shelf) == {A: (None, 1), C: (None, 1)}
+    assert await shelf.renew(new.token, "new", 60, 60) is Outcome.OK
+    head = await shelf.head()
+    assert head is not None
+    assert (head.epoch, head.number, head.token) == (b"e1", 3, new.token), "and who wrote it"
+
+    assert await shelf.void(b"e3")
+    assert await held(shelf) == {}
+    assert await send(shelf, new, 4, adds(A), epoch=b"e1") is Outcome.FENCED, "who writes must begin anew"
+    await store.close()
+
+
+async def test_the_stream_says_how_many_copies_there_are_now(server: Server) -> None:
+    store = Store(parse_store_url(server.url), timeout=10)
+    shelf = Shelf(store, WorkerId("s"), load_scripts())
+    grant = await shelf.acquire("a", 60)
+    assert grant is not None
+    await send(shelf, grant, 1, adds(A, B), new=b"e")
+    await send(shelf, grant, 2, Delta(b"", b"", copies={A: 2, B: -1}), epoch=b"e")
+    first, second = await shelf.read(b"0-0", 10, 0.01)
+    assert (first.reset, first.number, list(first.records())) == (True, 1, [(A, None, 1), (B, A, 1)])
+    assert (second.reset, second.number, list(second.records())) == (False, 2, [(A, None, 3), (B, A, 0)])
+    await store.close()
+
+
+async def test_a_batch_of_any_size_is_one(server: Server) -> None:
+    """More arguments than a call inside a script can take at once."""
+    store = Store(parse_store_url(server.url), timeout=10)
+    shelf = Shelf(store, WorkerId("big"), load_scripts())
+    grant = await shelf.acquire("a", 60)
+    assert grant is not None
+    keys = [BlockKey(number) for number in range(1, 10_001)]
+    names: dict[int | bytes, Name | None] = {number: Name(1, (key,)) for number, key in enumerate(keys)}
+    assert await send(shelf, grant, 1, adds(*keys, names=names), new=b"e") is Outcome.OK
+    assert await shelf.size() == 10_000
+    gone = Delta(b"", b"", copies=dict.fromkeys(keys, -1), names=dict.fromkeys(names))
+    assert await send(shelf, grant, 2, gone, epoch=b"e") is Outcome.OK
+    assert await shelf.size() == 0
+    assert [page async for page in shelf.names()] == []
+    await store.close()

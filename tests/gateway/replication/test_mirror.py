@@ -1,0 +1,160 @@
+"""A mirror against the histories that Redis can show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.index.prefix import PrefixIndex
+from gateway.index.replication.delta import Delta
+from gateway.index.replication.mirror import Mirror, MirrorState, set_copies
+from gateway.index.replication.shelf import Grant, Outcome, Shelf, load_scripts
+from gateway.index.replication.wire import Held
+from gateway.store.connection import Store
+from gateway.store.url import parse_store_url
+from gateway.types import BlockKey, WorkerId
+from tests.servers import Server, standalone
+
+pytestmark = pytest.mark.anyio
+
+A, B, C, D = (BlockKey(number) for number in (2**64 - 1, 2, 3, 4))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with standalone(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+class Loads:
+    """Keeps why it loaded."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def loaded(self, reason: str, blocks: int, seconds: float) -> None:
+        self.reasons.append(reason)
+
+
+class World:
+    """One worker's shelf, a writer's right to it, and a mirror."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.worker = WorkerId(name)
+        self.store = Store(parse_store_url(server.url), timeout=10)
+        self.shelf = Shelf(self.store, self.worker, load_scripts(), stream_length=1)
+        self.index = PrefixIndex()
+        self.index.add_worker(self.worker)
+        self.loads = Loads()
+        self.mirror = Mirror(self.shelf, self.index, self.loads)
+        self.number = 0
+        self.grant: Grant | None = None
+
+    async def begin(self, owner: str = "a") -> None:
+        await self.store.command("DEL", self.store.keys.lease(self.worker))
+        self.grant = await self.shelf.acquire(owner, 60)
+
+    async def write(self, *keys: BlockKey, epoch: str, new: bool = False, copies: int = 1) -> None:
+        assert self.grant is not None
+        self.number += 1
+        delta = Delta(b"", b"", copies=dict.fromkeys(keys, copies), parents=dict.fromkeys(keys))
+        outcome = await self.shelf.apply(
+            self.grant.token, epoch.encode(), self.number, delta,
+            new_epoch=epoch.encode() if new else b"", complete=True,
+        )  # fmt: skip
+        assert outcome is Outcome.OK
+
+    def copies(self) -> dict[BlockKey, int]:
+        return {key: self.index.copies(self.worker, key) for key in self.index.held(self.worker)}
+
+
+async def test_loads_once_then_follows(server: Server) -> None:
+    world = World(server, "follows")
+    await world.mirror.step(0.001)
+    assert world.mirror.state is MirrorState.EMPTY
+    await world.begin()
+    await world.write(A, B, epoch="e1", new=True)
+    await world.mirror.settle()
+    assert world.copies() == {A: 1, B: 1}
+    await world.write(A, C, epoch="e1")
+    await world.write(B, epoch="e1", copies=-1)
+    await world.mirror.settle()
+    assert world.copies() == {A: 2, C: 1}
+    assert world.loads.reasons == ["start"]
+    await world.store.close()
+
+
+async def test_a_new_epoch_voids_all_at_once(server: Server) -> None:
+    world = World(server, "epochs")
+    await world.begin()
+    await world.write(A, B, epoch="e1", new=True)
+    await world.mirror.settle()
+    await world.write(C, epoch="e2", new=True)
+    await world.mirror.step(0.001)
+    assert world.copies() == {C: 1}
+    assert world.loads.reasons == ["start"], "the stream says it all"
+    await world.store.close()
+
+
+async def test_history_trimmed_behind_it_is_noticed(server: Server) -> None:
+    world = World(server, "trimmed")
+    await world.begin()
+    await world.write(A, epoch="e1", new=True)
+    await world.mirror.settle()
+    await world.write(A, epoch="e1", copies=-1)
+    for _ in range(300):  # a stream is trimmed in steps of about a hundred
+        await world.write(B, epoch="e1")
+    await world.mirror.settle()
+    assert world.copies() == {B: 300}
+    assert world.loads.reasons == ["start", "gap"]
+    await world.store.close()
+
+
+async def test_writes_lost_in_a_failover_are_taken_back(server: Server) -> None:
+    """The mirror saw batch 2, the new master never did; a successor writes another batch 2."""
+    world = World(server, "failover")
+    await world.begin("a")
+    await world.write(A, epoch="e1", new=True)
+    await world.write(B, epoch="e1")
+    await world.mirror.settle()
+    assert world.copies() == {A: 1, B: 1}
+    keys = world.store.keys
+    await world.store.command("DEL", keys.changes(world.worker), keys.held(world.worker))
+    await world.store.command("HSET", keys.meta(world.worker), "n", 0, "epoch", "")
+    world.number = 0
+    await world.write(A, epoch="e1", new=True)
+    await world.begin("b")
+    await world.write(C, epoch="e1")
+    await world.mirror.settle()
+    assert world.copies() == {A: 1, C: 1}
+    await world.store.close()
+
+
+async def test_an_emptied_redis_takes_nothing_away_until_it_is_refilled(server: Server) -> None:
+    world = World(server, "emptied")
+    await world.begin()
+    await world.write(A, epoch="e1", new=True)
+    await world.mirror.settle()
+    with server.client() as admin:
+        admin.flushall()
+    await world.mirror.step(0.001)
+    assert world.mirror.state is MirrorState.EMPTY
+    assert world.copies() == {A: 1}
+    await world.begin()
+    world.number = 0
+    await world.write(B, epoch="e2", new=True)
+    await world.mirror.step(0.001)
+    assert world.copies() == {B: 1}
+    await world.store.close()
+
+
+def test_set_copies_makes_it_so() -> None:
+    index, worker = PrefixIndex(), WorkerId("w")
+    index.add_worker(worker)
+    set_copies(index, worker, [Held(A, None, 1), Held(B, A, 1), Held(C, B, 3), Held(D, A, 1)])
+    assert {key: index.copies(worker, key) for key in (A, B, C, D)} == {A: 1, B: 1, C: 3, D: 1}
+    assert [index.parent(worker, key) for key in (A, B, C, D)] == [None, A, B, A]
+    set_copies(index, worker, [Held(A, None, 1), Held(B, A, 2), Held(C, B, 1), Held(D, A, 0)])
+    assert {key: index.copies(worker, key) for key in (A, B, C, D)} == {A: 1, B: 2, C: 1, D: 0}
+    index.check_integrity()

@@ -1,0 +1,176 @@
+"""Two replicas, one engine, a real Redis: who writes, who mirrors, and what each disturbance costs: nothing
+that does not come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.index.replication.verify import audit
+from tests.gateway.replication.rig import W, eventually, group
+from tests.servers import cluster, free_tcp_port, sentinel_group, standalone
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+
+
+async def test_one_writes_the_other_mirrors_and_both_know_the_same(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        async with group(server.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            await pair.engine.remove(5)
+            await pair.engine.store(3)
+            await pair.converged()
+            assert len(pair.mirror.copies()) == 18
+            for replica in pair.replicas:
+                found = await audit(replica.follower.shelf, replica.follower.stand, replica.index)
+                assert (found.state, found.blocks) == ("clean", 18)
+
+
+async def test_a_replica_that_joins_later_loads_what_is_there(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        async with group(server.url) as fleet:
+            await fleet.engine.store(100)
+            await fleet.converged()
+            third = fleet.join()
+            await fleet.converged()
+            assert len(third.copies()) == 100
+            assert third.observer.heard == [("loaded", "start")]
+
+
+async def test_a_dead_writer_is_succeeded_without_loss_or_doubling(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        async with group(server.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            dead, heir = pair.writer, pair.mirror
+            await dead.die()
+            await pair.engine.store(4)
+            await pair.converged()
+            assert heir.role == "writer"
+            assert ("refilled", "no books") not in heir.observer.heard, "it goes on from the books in Redis"
+
+
+async def test_a_writer_that_leaves_in_order_is_succeeded(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        async with group(server.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            await pair.writer.leave()
+            await pair.engine.remove(2)
+            await pair.converged()
+
+
+async def test_a_cleared_worker_is_learned_anew_by_all(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        async with group(server.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            before = pair.mirror.follower.share_status().epoch
+            await pair.mirror.follower.void()
+            await eventually(lambda: all(r.follower.share_status().epoch != before for r in pair.replicas))
+            await pair.converged()
+
+
+async def test_redis_absent_at_the_start_each_follows_for_itself(tmp_path: Path) -> None:
+    port = free_tcp_port()
+    with standalone(tmp_path) as other:
+        args = [str(port) if a == str(other.port) else a for a in other.args]
+        async with group(f"redis://127.0.0.1:{port}") as pair:
+            await pair.engine.store(20)
+            await eventually(lambda: all(r.copies() == pair.engine.truth() for r in pair.replicas))
+            assert [r.role for r in pair.replicas] == ["alone", "alone"]
+            other.kill()
+            other.port, other.args = port, args
+            other.start()  # here it comes
+            await pair.converged()
+
+
+async def test_redis_killed_and_back_empty_is_refilled(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        async with group(server.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            server.kill()
+            await pair.engine.store(5)
+            writer = pair.writer
+            await eventually(lambda: len(writer.copies()) == 25)  # its own engine tells it all the same
+            assert len(pair.mirror.copies()) == 20, "stale, and kept"
+            assert not writer.store.status.up
+            server.start()
+            await pair.converged()
+
+
+async def test_an_emptied_redis_is_refilled(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        async with group(server.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            with server.client() as admin:
+                admin.flushall()
+            await pair.converged()
+            await pair.engine.store(5)
+            await pair.converged()
+
+
+async def test_a_redis_that_hangs_past_the_lease(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        async with group(server.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            server.pause()
+            await pair.engine.store(5)
+            await eventually(lambda: not any(r.store.status.up for r in pair.replicas))
+            server.resume()
+            await pair.converged()
+
+
+@pytest.mark.parametrize("sick", ["readonly", "out of memory"])
+async def test_a_redis_that_takes_no_writes(tmp_path: Path, sick: str) -> None:
+    with standalone(tmp_path) as server:
+        async with group(server.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            with server.client() as admin:
+                if sick == "readonly":
+                    admin.execute_command("REPLICAOF", "127.0.0.1", "1")
+                else:
+                    admin.config_set("maxmemory", "1")
+                await pair.engine.store(5)
+                failures = pair.writer.store.status.failures
+                await eventually(lambda: pair.writer.store.status.failures > failures)
+                if sick == "readonly":
+                    admin.execute_command("REPLICAOF", "NO", "ONE")
+                else:
+                    admin.config_set("maxmemory", "0")
+            await pair.converged()
+
+
+async def test_a_sentinel_failover(tmp_path: Path) -> None:
+    with sentinel_group(tmp_path) as watched:
+        async with group(watched.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            watched.master.kill()
+            await pair.engine.store(5)
+            await pair.converged()
+
+
+async def test_a_cluster_resharded_and_a_master_lost(tmp_path: Path) -> None:
+    with cluster(tmp_path) as nodes:
+        async with group(nodes.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            key = pair.writer.store.keys.meta(W)
+            owner = nodes.owner(key)
+            heir = next(m for m in nodes.masters if m is not owner)
+            nodes.move(key, heir)
+            await pair.engine.store(5)
+            await pair.converged()
+            heir.kill()
+            await pair.engine.store(5)
+            writer = pair.writer
+            await eventually(lambda: len(writer.copies()) == 30)
+            heir.start()  # back, and empty
+            await pair.converged()
