@@ -26,8 +26,9 @@ class Program:
     """What it needs beside the environment of the tests."""
 
 
-def program(package: str, *names: str) -> dict[str, Program]:
-    """The programs `names` of `package`, with the libraries that this machine lacks."""
+def program(package: str, *names: str, folder: str = "usr/bin", alone: bool = False) -> dict[str, Program]:
+    """The programs `names` of `package`, with the libraries that this machine lacks. `folder` is where they
+    lie in it; one that needs no libraries comes `alone`."""
     installed = {name: shutil.which(name) for name in names}
     if all(installed.values()):
         return {name: Program(Path(str(path))) for name, path in installed.items()}
@@ -36,18 +37,18 @@ def program(package: str, *names: str) -> dict[str, Program]:
     with (CACHE / f"{package}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # test processes side by side unpack once
         if not root.exists():
-            _unpack(package, root)
+            _unpack(package, root, alone)
     env = {"LD_LIBRARY_PATH": ":".join(str(root / folder) for folder in _LIBRARIES)}
-    return {name: Program(root / "usr/bin" / name, env) for name in names}
+    return {name: Program(root / folder / name, env) for name in names}
 
 
-def _unpack(package: str, root: Path) -> None:
+def _unpack(package: str, root: Path, alone: bool) -> None:
     download = CACHE / f"{package}.download"
     part = CACHE / f"{package}.part"
     for folder in (download, part):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-    wanted = [package, *_missing(package)]
+    wanted = [package, *([] if alone else _missing(package))]
     subprocess.run(
         ["apt-get", "download", "-qq", *dict.fromkeys(wanted)], cwd=download, check=True, timeout=600
     )

@@ -1,0 +1,1 @@
+"""Dashboards as code: `python -m grafana` writes grafana/dashboards/*.json anew."""

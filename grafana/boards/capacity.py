@@ -1,0 +1,181 @@
+"""How much more fits: bounds, queue, memory, and when they will be reached."""
+
+from __future__ import annotations
+
+from grafana.panels import ENGINE, MODEL, RATE, REPLICA, Board, Panel, Query, Row
+from grafana.queries import per_second, quantile
+
+CAPACITY = Board(
+    "prefix-gateway-capacity",
+    "Capacity",
+    "How much more fits, and what will be full first.",
+    (
+        Row(
+            "Engines",
+            (
+                Panel(
+                    "K/V memory in use",
+                    "Mean and highest over all engines, by requests that run. Near 1, new requests wait or push "
+                    "others out.",
+                    (
+                        Query(f"avg (vllm:kv_cache_usage_perc{{{ENGINE}}})", "mean"),
+                        Query(f"max (vllm:kv_cache_usage_perc{{{ENGINE}}})", "highest"),
+                    ),
+                    unit="percentunit",
+                    lowest=0,
+                    highest=1,
+                ),
+                Panel(
+                    "Running and waiting",
+                    "Requests inside engines.",
+                    (
+                        Query(f"sum (vllm:num_requests_running{{{ENGINE}}})", "running"),
+                        Query(f"sum (vllm:num_requests_waiting{{{ENGINE}}})", "waiting"),
+                    ),
+                    lowest=0,
+                    stacked=True,
+                ),
+                Panel(
+                    "Preemptions",
+                    "Requests thrown out for lack of K/V memory, a second.",
+                    (Query(f"sum (rate(vllm:num_preemptions_total{{{ENGINE}}}{RATE}))", "preemptions"),),
+                    lowest=0,
+                ),
+                Panel(
+                    "Cache in use",
+                    "Blocks that the index knows, of all blocks that the engines have. Full is normal: a cache "
+                    "keeps what it can. What matters is whether the hit rate is below what more memory would give "
+                    "(`prefix-gateway doctor`).",
+                    (
+                        Query(
+                            f"max by (model) (sum by (instance, model) (gateway_index_blocks{{{MODEL}}}) "
+                            f"/ (sum by (instance, model) (gateway_capacity_blocks{{{MODEL}}}) > 0))",
+                            "{{model}}",
+                        ),
+                    ),
+                    unit="percentunit",
+                    lowest=0,
+                    highest=1,
+                ),
+                Panel(
+                    "Throughput per worker",
+                    "Tokens a second and ready worker: computed in prefill, and generated.",
+                    (
+                        Query(
+                            f"({per_second('gateway_reported_prompt_tokens_total')} "
+                            f"- {per_second('gateway_cached_tokens_total')}) "
+                            f"/ count (max by (worker) (gateway_worker_ready{{{MODEL}}}) == 1)",
+                            "prefill",
+                        ),
+                        Query(
+                            f"{per_second('gateway_completion_tokens_total')} "
+                            f"/ count (max by (worker) (gateway_worker_ready{{{MODEL}}}) == 1)",
+                            "generated",
+                        ),
+                    ),
+                    lowest=0,
+                ),
+                Panel(
+                    "Requests per ready worker",
+                    "In flight. What TTFT does as this grows says where the fleet's bound is.",
+                    (
+                        Query(
+                            f"sum (gateway_inflight_requests{{{MODEL}}}) "
+                            f"/ count (max by (worker) (gateway_worker_ready{{{MODEL}}}) == 1)",
+                            "in flight",
+                        ),
+                        Query(quantile(0.9, "gateway_ttft_seconds"), "TTFT p90 (s)"),
+                    ),
+                    lowest=0,
+                ),
+            ),
+        ),
+        Row(
+            "Door",
+            (
+                Panel(
+                    "Queue",
+                    "Of its bound, by model: the fullest replica. Above it, requests are refused with 429.",
+                    (
+                        Query(
+                            f"max by (model) (gateway_queue_requests{{{MODEL}}}) "
+                            f"/ on () group_left min (gateway_queue_limit_requests{{{REPLICA}}}) or vector(0)",
+                            "{{model}}",
+                        ),
+                    ),
+                    unit="percentunit",
+                    lowest=0,
+                    steps=((None, "green"), (0.5, "red")),
+                ),
+                Panel(
+                    "Refused",
+                    "Requests that nobody could take, by error, and those over their key's limits.",
+                    (
+                        Query(per_second("gateway_refusals_total", REPLICA, "error"), "{{error}}"),
+                        Query(per_second("gateway_key_limited_total", REPLICA), "over a key's limits"),
+                    ),
+                    unit="reqps",
+                    lowest=0,
+                    quiet=True,
+                ),
+                Panel(
+                    "Answered 429",
+                    "Share of all requests: clients were told to come again later.",
+                    (
+                        Query(
+                            f'sum (rate(gateway_requests_total{{{REPLICA},code="429"}}{RATE})) '
+                            f"/ (sum (rate(gateway_requests_total{{{REPLICA}}}{RATE})) > 0) or vector(0)",
+                            "429",
+                        ),
+                    ),
+                    unit="percentunit",
+                    lowest=0,
+                ),
+            ),
+        ),
+        Row(
+            "Gateway",
+            (
+                Panel(
+                    "Index, of its bound",
+                    "The fullest replica. At 1, least recently used prefixes are given up.",
+                    (
+                        Query(
+                            f"max (gateway_index_distinct_blocks{{{REPLICA}}} / gateway_index_limit_blocks{{{REPLICA}}})",
+                            "now",
+                        ),
+                        Query(
+                            "max (predict_linear(gateway_index_distinct_blocks"
+                            f"{{{REPLICA}}}[1h], 86400) / gateway_index_limit_blocks{{{REPLICA}}})",
+                            "in a day, at this pace",
+                        ),
+                    ),
+                    unit="percentunit",
+                    lowest=0,
+                    steps=((None, "green"), (0.9, "red")),
+                ),
+                Panel(
+                    "Busiest replica's CPU",
+                    "Cores. Add replicas before it reaches 1.",
+                    (Query(f"max (rate(process_cpu_seconds_total{{{REPLICA}}}{RATE}))", "cores"),),
+                    lowest=0,
+                    steps=((None, "green"), (0.8, "red")),
+                ),
+                Panel(
+                    "Memory per block",
+                    "Resident memory of the largest replica over the blocks it knows; meaningful once it knows "
+                    "some hundred thousand.",
+                    (
+                        Query(
+                            f"max (process_resident_memory_bytes{{{REPLICA}}} "
+                            f"/ (gateway_index_distinct_blocks{{{REPLICA}}} > 0))",
+                            "bytes",
+                        ),
+                    ),
+                    unit="bytes",
+                    lowest=0,
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,266 @@
+"""Each worker: state, load, cache, events, and what its engine says of itself."""
+
+from __future__ import annotations
+
+from grafana.panels import (
+    ENGINE,
+    MODEL,
+    RATE,
+    REPLICA,
+    WORKER,
+    Board,
+    Json,
+    Panel,
+    Query,
+    Row,
+    label_variable,
+)
+from grafana.queries import LOAD_SPREAD, busiest, of_workers, per_second, quantile, ratio
+
+
+def _column(name: str, unit: str, width: int | None = None) -> Json:
+    properties: list[Json] = [{"id": "unit", "value": unit}]
+    if width is not None:
+        properties.append({"id": "custom.width", "value": width})
+    return {"matcher": {"id": "byName", "options": name}, "properties": properties}
+
+
+_COLUMNS = (
+    ("ready", of_workers("gateway_worker_ready", "min"), "bool_yes_no"),
+    ("in flight", of_workers("gateway_inflight_requests"), "none"),
+    ("waiting tokens", of_workers("gateway_waiting_tokens"), "short"),
+    (
+        "cache in use",
+        f"max by (worker) (gateway_index_blocks{{{WORKER}}} / (gateway_capacity_blocks{{{WORKER}}} > 0))",
+        "percentunit",
+    ),
+    (
+        "hit rate",
+        ratio("gateway_cached_tokens_total", "gateway_reported_prompt_tokens_total", WORKER, "worker"),
+        "percentunit",
+    ),
+    ("requests/s", per_second("gateway_requests_total", WORKER, "worker"), "reqps"),
+    ("drift", of_workers("gateway_promise_drift_ratio", "max"), "percentunit"),
+    ("speed", of_workers("gateway_prefill_rate", "avg"), "none"),
+)
+
+_TABLE = Panel(
+    "Workers",
+    "All of them, as they stand now; click a column to sort. ready: gets requests from every replica. speed: "
+    "prefill against the fleet's median.",
+    tuple(Query(expr, name, table=True) for name, expr, _ in _COLUMNS),
+    kind="table",
+    width=24,
+    height=9,
+    overrides=tuple(_column(name, unit) for name, _, unit in _COLUMNS),
+    transformations=(
+        {"id": "merge", "options": {}},
+        {
+            "id": "organize",
+            "options": {
+                "excludeByName": {"Time": True},
+                "renameByName": {
+                    f"Value #{chr(ord('A') + i)}": name for i, (name, _, _) in enumerate(_COLUMNS)
+                },
+            },
+        },
+    ),
+)
+
+
+def _event_counter(title: str, text: str, metric: str, by: str = "worker") -> Panel:
+    return Panel(
+        title,
+        text,
+        (
+            Query(
+                f'sum by ({by}) (increase({metric}{{{REPLICA},worker=~"$worker"}}[$__range])) > 0',
+                f"{{{{{by}}}}}",
+            ),
+        ),
+        lowest=0,
+        quiet=True,
+        kind="bargauge",
+    )
+
+
+WORKERS = Board(
+    "prefix-gateway-workers",
+    "Workers",
+    "State, load, cache and events of each worker. Readable with one of them and with a hundred.",
+    (
+        Row("All of them", (_TABLE,)),
+        Row(
+            "Load",
+            (
+                busiest(
+                    "In flight",
+                    "Requests there, all replicas.",
+                    of_workers("gateway_inflight_requests"),
+                    "none",
+                ),
+                busiest(
+                    "Prefill that waits",
+                    "Uncached prompt tokens of requests without a first byte.",
+                    of_workers("gateway_waiting_tokens"),
+                ),
+                LOAD_SPREAD,
+                busiest(
+                    "Decoding",
+                    "Context tokens of requests that decode: what attention reads each step.",
+                    of_workers("gateway_decoding_tokens"),
+                ),
+                busiest(
+                    "TTFT p90",
+                    "Of streamed answers.",
+                    quantile(0.9, "gateway_ttft_seconds", WORKER, "worker"),
+                    "s",
+                ),
+                busiest(
+                    "Requests",
+                    "Ended there, a second.",
+                    per_second("gateway_requests_total", f'{WORKER},worker!=""', "worker"),
+                    "reqps",
+                ),
+            ),
+        ),
+        Row(
+            "Health",
+            (
+                Panel(
+                    "States",
+                    "Workers by state, as the replica sees it that sees most of them so.",
+                    (
+                        Query(
+                            f"max by (state) (sum by (instance, state) (gateway_worker_state{{{WORKER}}}))",
+                            "{{state}}",
+                        ),
+                    ),
+                    stacked=True,
+                    lowest=0,
+                ),
+                Panel(
+                    "Tries that failed there",
+                    "Before the first byte; they moved to another worker.",
+                    (
+                        Query(
+                            "topk(10, sum by (worker, reason) "
+                            f'(rate(gateway_retries_total{{{REPLICA},worker=~"$worker"}}{RATE})))',
+                            "{{worker}} {{reason}}",
+                        ),
+                    ),
+                    unit="reqps",
+                    lowest=0,
+                    quiet=True,
+                ),
+                Panel(
+                    "Not trusted just now",
+                    "Breaker open, index degraded, events silent: 1 each.",
+                    (
+                        Query(
+                            f"max by (worker) (gateway_breaker_open{{{WORKER}}}) > 0", "breaker {{worker}}"
+                        ),
+                        Query(
+                            f"max by (worker) (gateway_worker_degraded{{{WORKER}}}) > 0",
+                            "degraded {{worker}}",
+                        ),
+                        Query(
+                            f"max by (worker) (gateway_events_silent{{{WORKER}}}) > 0", "silent {{worker}}"
+                        ),
+                    ),
+                    lowest=0,
+                    highest=1,
+                    quiet=True,
+                ),
+            ),
+        ),
+        Row(
+            "KV events",
+            (
+                busiest(
+                    "Blocks stored",
+                    "By events, a second, at the replica that hears most.",
+                    f'max by (worker) (rate(gateway_event_blocks_total{{{REPLICA},worker=~"$worker"}}{RATE}))',
+                ),
+                busiest(
+                    "Event lag p99",
+                    "From the engine's event to the index.",
+                    quantile(0.99, "gateway_event_lag_seconds", f'{REPLICA},worker=~"$worker"', "worker"),
+                    "s",
+                ),
+                Panel(
+                    "Events heard",
+                    "Workers whose events this fleet follows, and those that publish some.",
+                    (
+                        Query(
+                            f"count (max by (worker) (gateway_events_following{{{WORKER}}}) == 1)", "heard"
+                        ),
+                        Query(f"count (max by (worker) (gateway_events_following{{{WORKER}}}))", "publish"),
+                    ),
+                    lowest=0,
+                ),
+                _event_counter(
+                    "Gaps in the sequence",
+                    "Each was replayed; over the time shown.",
+                    "gateway_event_gaps_total",
+                ),
+                _event_counter(
+                    "Histories that started over",
+                    "New epochs by reason; over the time shown.",
+                    "gateway_event_epochs_total",
+                    "reason",
+                ),
+                busiest(
+                    "Blocks without a parent",
+                    "Stored, and kept aside until their parent turns up.",
+                    of_workers("gateway_event_orphan_blocks", "max"),
+                ),
+            ),
+        ),
+        Row(
+            "What engines say",
+            (
+                Panel(
+                    "K/V memory in use",
+                    "By requests that run; vLLM's own figure, the ten highest.",
+                    (
+                        Query(
+                            f"topk(10, max by (instance) (vllm:kv_cache_usage_perc{{{ENGINE}}}))",
+                            "{{instance}}",
+                        ),
+                    ),
+                    unit="percentunit",
+                    lowest=0,
+                    highest=1,
+                ),
+                Panel(
+                    "Waiting inside engines",
+                    "Requests that an engine has and does not run yet, the ten highest.",
+                    (
+                        Query(
+                            f"topk(10, sum by (instance) (vllm:num_requests_waiting{{{ENGINE}}}))",
+                            "{{instance}}",
+                        ),
+                    ),
+                    lowest=0,
+                ),
+                Panel(
+                    "Preemptions",
+                    "Requests thrown out for lack of K/V memory, a second, the ten highest.",
+                    (
+                        Query(
+                            f"topk(10, sum by (instance) (rate(vllm:num_preemptions_total{{{ENGINE}}}{RATE})))",
+                            "{{instance}}",
+                        ),
+                    ),
+                    lowest=0,
+                ),
+            ),
+        ),
+    ),
+    variables=(
+        label_variable(
+            "worker", "Worker", f"gateway_worker_ready{{{MODEL}}}", "worker", "One engine endpoint."
+        ),
+    ),
+)

@@ -1,0 +1,110 @@
+"""Expressions that several boards share."""
+
+from __future__ import annotations
+
+from grafana.panels import MODEL, RATE, WORKER, Panel, Query
+
+GOOD_BELOW = 1.0
+
+
+def per_second(metric: str, where: str = MODEL, by: str = "") -> str:
+    """``sum by (…) (rate(metric{…}))``"""
+    grouped = f" by ({by})" if by else ""
+    return f"sum{grouped} (rate({metric}{{{where}}}{RATE}))"
+
+
+def quantile(q: float, metric: str, where: str = MODEL, by: str = "") -> str:
+    """Of a histogram, over all that `where` lets through."""
+    groups = f"le, {by}" if by else "le"
+    return f"histogram_quantile({q}, {per_second(f'{metric}_bucket', where, groups)})"
+
+
+def ratio(part: str, whole: str, where: str = MODEL, by: str = "") -> str:
+    """Share of `whole`; no data where nothing flows."""
+    return f"{per_second(part, where, by)} / ({per_second(whole, where, by)} > 0)"
+
+
+REUSABLE = ratio("gateway_reusable_tokens_total", "gateway_prompt_tokens_total")
+PROMISED = ratio("gateway_matched_tokens_total", "gateway_prompt_tokens_total")
+DELIVERED = ratio("gateway_cached_tokens_total", "gateway_reported_prompt_tokens_total")
+
+ERRORS = (
+    f'sum (rate(gateway_requests_total{{{MODEL},code=~"5.."}}{RATE})) '
+    f"/ (sum (rate(gateway_requests_total{{{MODEL}}}{RATE})) > 0) or vector(0)"
+)
+
+HIT_RATES = Panel(
+    "Three hit rates",
+    "Shares of prompt tokens. Reusable: some worker of the fleet held them. Promised: the chosen worker was "
+    "known to hold them. Delivered: its engine says it served them from cache. Reusable over promised is the "
+    "price of spreading load; promised over delivered is knowledge gone wrong.",
+    (
+        Query(REUSABLE, "reusable in the fleet"),
+        Query(PROMISED, "promised by the chosen worker"),
+        Query(DELIVERED, "delivered by the engine"),
+    ),
+    unit="percentunit",
+    lowest=0,
+    highest=1,
+)
+
+TTFT_BY_SHARE = Panel(
+    "TTFT by matched share",
+    "Median time to first token of streamed answers: cold (nothing matched), partial, warm (at least 80 % of "
+    "the prompt matched). What the cache buys is the distance between cold and warm.",
+    (Query(quantile(0.5, "gateway_ttft_seconds", MODEL, "cache"), "{{cache}}"),),
+    unit="s",
+    lowest=0,
+)
+
+LOAD_SPREAD = Panel(
+    "Load spread",
+    "Requests in flight, all replicas together: the busiest worker over the mean of all. 1 is even; a hot "
+    "spot stays high while the others are idle.",
+    (
+        Query(
+            f"max by (model) (sum by (model, worker) (gateway_inflight_requests{{{MODEL}}})) "
+            f"/ (avg by (model) (sum by (model, worker) (gateway_inflight_requests{{{MODEL}}})) > 0) "
+            f"or 0 * avg by (model) (gateway_worker_ready{{{MODEL}}}) + {GOOD_BELOW}",
+            "{{model}}",
+        ),
+    ),
+    lowest=0,
+)
+
+
+def percentiles(title: str, text: str, metric: str, where: str = MODEL, width: int = 8) -> Panel:
+    return Panel(
+        title,
+        text,
+        tuple(Query(quantile(q, metric, where), f"p{q * 100:g}") for q in (0.5, 0.9, 0.99)),
+        unit="s",
+        lowest=0,
+        width=width,
+    )
+
+
+def heatmap(title: str, text: str, metric: str, width: int = 12) -> Panel:
+    expr = f"sum by (le) (increase({metric}_bucket{{{MODEL}}}{RATE}))"
+    return Panel(
+        title, text, (Query(expr, "{{le}}", heatmap=True),), unit="short", kind="heatmap", width=width
+    )
+
+
+def busiest(
+    title: str, text: str, expr: str, unit: str = "short", width: int = 8, *, quiet: bool = False
+) -> Panel:
+    """One line a worker, of the ten highest: a fleet of a hundred stays readable."""
+    return Panel(
+        title,
+        f"{text} The ten highest.",
+        (Query(f"topk(10, {expr})", "{{worker}}"),),
+        unit=unit,
+        lowest=0,
+        width=width,
+        quiet=quiet,
+    )
+
+
+def of_workers(metric: str, how: str = "sum") -> str:
+    return f"{how} by (worker) ({metric}{{{WORKER}}})"

@@ -1,0 +1,99 @@
+"""Dashboards: what is committed is what the code says, and every expression means something."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grafana.__main__ import texts
+from grafana.boards import BOARDS
+from grafana.expand import expand
+from grafana.panels import COLUMNS, Board, Panel, dashboard
+from tests.debian import program
+
+EVERY = [(board, panel) for board in BOARDS for panel in board.panels()]
+
+
+def _name(value: object) -> str:
+    return value.title if isinstance(value, Board | Panel) else ""
+
+
+def test_committed_dashboards_are_what_the_code_says() -> None:
+    for path, text in texts().items():
+        assert path.read_text() == text, f"{path.name}: run `python -m grafana`"
+    assert {p.name for p in (Path(__file__).parents[2] / "grafana/dashboards").iterdir()} == {
+        p.name for p in texts()
+    }
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=_name)
+def test_panels_have_places_of_their_own(board: Board) -> None:
+    taken: set[tuple[int, int]] = set()
+    made = dashboard(board)
+    for panel in made["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= COLUMNS
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in made["panels"]}) == len(made["panels"])
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=_name)
+def test_every_panel_is_described_and_follows_the_choice_of_datasource(board: Board) -> None:
+    for panel in dashboard(board)["panels"]:
+        if panel["type"] == "row":
+            continue
+        assert panel["description"].rstrip().endswith((".", "?", "!")), panel["title"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+        assert panel["fieldConfig"]["defaults"]["unit"]
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=_name)
+def test_every_variable_is_there_and_every_one_there_is_used_or_common(board: Board) -> None:
+    made = dashboard(board)
+    names = {v["name"] for v in made["templating"]["list"]}
+    used = json.dumps(made["panels"])
+    for name in {v["name"] for v in board.variables}:
+        assert f"${name}" in used, f"{name} is chosen and changes nothing"
+    for panel in board.panels():
+        for query in panel.queries:
+            # raises KeyError for a variable that this board does not have
+            expand(query.expr, choice=dict.fromkeys(names, "1"))
+
+
+def test_boards_link_to_each_other() -> None:
+    for made in map(dashboard, BOARDS):
+        (link,) = made["links"]
+        assert link["type"] == "dashboards"
+        assert set(link["tags"]) <= set(made["tags"])
+        assert link["includeVars"]
+        assert link["keepTime"]
+
+
+@pytest.mark.timeout(700)  # the first run downloads the package
+def test_every_expression_parses(tmp_path: Path) -> None:
+    rules: list[dict[str, Any]] = []
+    for board, panel in EVERY:
+        for query in panel.queries:
+            rules.append(
+                {"record": f"x:{board.uid.replace('-', '_')}:{len(rules)}", "expr": expand(query.expr)}
+            )
+    file = tmp_path / "rules.json"  # JSON is YAML
+    file.write_text(json.dumps({"groups": [{"name": "boards", "rules": rules}]}))
+    tool = program("prometheus", "prometheus", "promtool", alone=True)["promtool"]
+    done = subprocess.run(
+        [str(tool.path), "check", "rules", str(file)], capture_output=True, text=True,
+        env={**os.environ, **tool.env}, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules)} rules found" in done.stdout
