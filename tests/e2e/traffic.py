@@ -32,6 +32,8 @@ class Traffic:
     """What was sent so far."""
 
     samples: list[Sample] = field(default_factory=list)
+    halt: threading.Event = field(default_factory=threading.Event)
+    """Set it to send no more."""
 
     def between(self, begin: float, end: float) -> list[Sample]:
         return [sample for sample in self.samples if begin <= sample.at < end]
@@ -41,7 +43,8 @@ class Traffic:
 def traffic(replicas: Sequence[Fleet], *, clients: int = 2, pause: float = 0.02) -> Iterator[Traffic]:
     """`clients` send one request after the other, to the replicas in turn; to the next where one does not
     accept connections."""
-    made, stop = Traffic(), threading.Event()
+    made = Traffic()
+    stop = made.halt
 
     def run(number: int) -> None:
         rng = random.Random(number)
