@@ -32,6 +32,7 @@ from gateway.api.recorder import (
     Recorders,
 )
 from gateway.api.serve import ProxyService
+from gateway.api.tracing import Tracer
 from gateway.api.traffic import Traffic
 from gateway.auth.admin import AdminGuard
 from gateway.auth.limits import LocalLimiter
@@ -53,6 +54,7 @@ from gateway.parts import (
     discovery,
     guards,
     health,
+    make_tracer,
     policies,
     serve_options,
     tokenizers,
@@ -93,6 +95,7 @@ class App:
     _replicas: Replicas | None
     _client: UpstreamClient
     _control: httpx.AsyncClient
+    _tracer: Tracer
     _limiter: LocalLimiter | SharedLimiter
     _zmq: zmq.asyncio.Context
     _readiness: Readiness
@@ -126,6 +129,7 @@ class App:
         await self._client.close()
         await self._control.aclose()
         await self._limiter.close()
+        await self._tracer.close()
         if self._store is not None:
             await self._store.close()
         self._zmq.term()
@@ -200,6 +204,7 @@ def build(settings: Settings) -> App:
             random=random,
             discover=settings.discovery == "redis",
         )
+    tracer = make_tracer(settings)
     limiter = make_limiter(settings, store, clock)
     security = secure(settings, limiter, GateMetrics(metrics))
     show_to_workers(control, worker_authorization(settings))
@@ -240,6 +245,7 @@ def build(settings: Settings) -> App:
         read_prompt,
         options=serve_options(settings),
         gate=security.gate,
+        tracer=tracer,
         clock=clock,
         rng=random,
     )
@@ -289,6 +295,7 @@ def build(settings: Settings) -> App:
         _replicas=replicas,
         _client=client,
         _control=control,
+        _tracer=tracer,
         _limiter=limiter,
         _zmq=context,
         _readiness=readiness,

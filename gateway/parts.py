@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from gateway import __version__
 from gateway.api.door import ANSWER_FIELDS, BODY_FIELDS, HEADERS, Door
 from gateway.api.retry import RetryPolicy
 from gateway.api.serve import ServeOptions
+from gateway.api.tracing import PassedOn, Tracer
 from gateway.errors import ConfigError
 from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.discovery.build import Discovery, dns, kubernetes
@@ -61,6 +64,21 @@ def discovery(settings: Settings, registry: Registry, random: Random) -> Discove
             random=random.random,
         )
     return None
+
+
+def make_tracer(settings: Settings) -> Tracer:
+    """Raises ConfigError where spans are wanted and can't be made."""
+    if settings.otlp_endpoint is None:
+        return PassedOn()
+    try:
+        from gateway.api.otel import OtelTracer  # an extra, and its imports take a second
+    except ImportError as error:
+        raise ConfigError(
+            f"otlp_endpoint needs the extra: pip install 'prefix-gateway[otel]' ({error})"
+        ) from error
+    return OtelTracer(
+        settings.otlp_endpoint, ratio=settings.trace_ratio, version=__version__, now_ns=time.time_ns
+    )
 
 
 def tokenizers(settings: Settings) -> dict[str, str]:

@@ -158,6 +158,10 @@ class Settings(BaseSettings):
     # the process
     shutdown_grace: float = Field(30.0, ge=0, description="seconds that open streams may take at shutdown")
     settle: float = Field(0.0, ge=0, description="seconds between not-ready and closing the door")
+    otlp_endpoint: str | None = Field(
+        None, description="where traces go: http://collector:4318/v1/traces; needs the extra `otel`"
+    )
+    trace_ratio: float = Field(0.1, ge=0, le=1, description="share of requests without a trace that get one")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: bool = True
 

@@ -18,6 +18,7 @@ _ALWAYS = HOP_BY_HOP | frozenset(
         b"x-request-id",
     )
 )
+_TRACE_CONTEXT = frozenset((b"traceparent", b"tracestate"))
 _READABLE = _ALWAYS | {b"accept-encoding"}
 _MAX_ID = 128
 _TRACEPARENT = re.compile(
@@ -50,21 +51,25 @@ def headers_to_worker(
     readable: bool,
     with_authorization: bool,
     own_authorization: bytes | None = None,
+    trace: Collection[tuple[bytes, bytes]] = (),
     dp_rank: int | None = None,
 ) -> Headers:
     """The client's headers as a worker gets them. `readable`: the answer must not be compressed, for its
-    usage is read in passing. `own_authorization` is shown in place of the client's. `dp_rank` pins it to one
-    rank of an engine that has several."""
+    usage is read in passing. `own_authorization` and `trace` go in place of the client's words. `dp_rank`
+    pins it to one rank of an engine that has several."""
     drop = _READABLE if readable else _ALWAYS
     if blocked:
         drop = drop.union(blocked)
     if not with_authorization or own_authorization is not None:
         drop = drop | CREDENTIALS
+    if trace:
+        drop = drop | _TRACE_CONTEXT
     out = end_to_end(headers, drop)
     if readable:
         out.append((b"accept-encoding", b"identity"))
     if own_authorization is not None:
         out.append((b"authorization", own_authorization))
+    out.extend(trace)
     if dp_rank is not None:
         out.append((b"x-data-parallel-rank", b"%d" % dp_rank))
     out.append((b"x-request-id", identifier))

@@ -11,6 +11,7 @@ import msgspec
 from gateway.routing.route import Outcome, Route
 from gateway.routing.weighing import Weighing
 from gateway.types import BlockKey, Usage, WorkerId
+from gateway.upstream.headers import Headers
 from gateway.upstream.proxy import Exchange
 
 CLIENT_CLOSED = 499
@@ -105,6 +106,8 @@ class Story:
     error: str = ""
     key: str = ""
     trace_id: str = ""
+    trace_headers: Headers = field(default_factory=list)
+    """What a worker is told of the trace, in place of the client's word."""
 
     def client_left(self) -> None:
         self.status, self.outcome = CLIENT_CLOSED, Outcome.CANCELLED

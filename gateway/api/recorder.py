@@ -91,6 +91,7 @@ class AccessLog:
             extra={
                 "request_id": record.request_id,
                 "key": record.key or None,
+                "trace_id": record.trace_id or None,
                 "endpoint": record.endpoint,
                 "model": record.model,
                 "worker": record.worker,

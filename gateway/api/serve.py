@@ -26,11 +26,12 @@ from gateway.api.gate import Gate, OpenGate, Visit
 from gateway.api.headers import answer_headers, headers_to_worker, request_id, trace_id
 from gateway.api.record import Recorder, Story
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
+from gateway.api.tracing import PassedOn, Tracer
 from gateway.errors import ClientError, GatewayError, ModelNotFound, Overloaded, Unavailable, UpstreamError
 from gateway.routing.route import Outcome, Route, RouterProtocol
 from gateway.types import Clock, WorkerId
 from gateway.upstream.client import UpstreamClient
-from gateway.upstream.headers import value_of
+from gateway.upstream.headers import Headers, value_of
 from gateway.upstream.outlet import ClientGone, Outlet, Send
 from gateway.upstream.proxy import AnswerPlan, Exchange
 from gateway.upstream.timeouts import Timeouts
@@ -75,10 +76,12 @@ class ProxyService:
         clock: Clock,
         rng: Random,
         gate: Gate | OpenGate | None = None,
+        tracer: Tracer | None = None,
         new_id: Callable[[], str] = new_request_id,
     ) -> None:
         """Without a `gate`, whoever comes is served."""
         self._gate = gate if gate is not None else OpenGate()
+        self._tracer = tracer if tracer is not None else PassedOn()
         self._router = router
         self._client = client
         self._recorder = recorder
@@ -95,6 +98,8 @@ class ProxyService:
     async def __call__(self, endpoint: ProxiedEndpoint, scope: Any, receive: Receive, send: Send) -> None:
         identifier = request_id(scope["headers"], self._new_id)
         story = Story(identifier.decode(), endpoint.name, self._clock(), trace_id=trace_id(scope["headers"]))
+        trace = self._tracer.begin(scope["headers"], endpoint.name)
+        story.trace_headers = trace.headers
         outlet = Outlet(send)
         watch: ClientWatch | None = None
         visit = Visit()
@@ -127,6 +132,7 @@ class ProxyService:
             outlet.close()
             record = story.end(self._clock())
             visit.leave(record.tokens)
+            trace.end(record)
             self._recorder.record(record)
 
     async def _answer(
@@ -206,7 +212,7 @@ class ProxyService:
         outcome = Outcome.CANCELLED
         began = self._clock()
         try:
-            request = self._request(call, route, identifier)
+            request = self._request(call, route, identifier, story.trace_headers)
             await exchange.run(self._client, route.url, request, options.timeouts, deadline)
             outcome = outcome_of(
                 exchange.status,
@@ -235,7 +241,9 @@ class ProxyService:
                 route.lease.release()
         return exchange
 
-    def _request(self, call: Call, route: Route, identifier: bytes) -> UpstreamRequest:
+    def _request(
+        self, call: Call, route: Route, identifier: bytes, trace_headers: Headers
+    ) -> UpstreamRequest:
         headers = headers_to_worker(
             call.client_headers,
             identifier=identifier,
@@ -243,6 +251,7 @@ class ProxyService:
             readable=call.endpoint.generates,
             with_authorization=self._options.forward_authorization,
             own_authorization=self._options.worker_authorization,
+            trace=trace_headers,
             dp_rank=route.dp_rank,
         )
         return UpstreamRequest(

@@ -81,6 +81,8 @@ def settings_options(function: F) -> F:
             help="What becomes of fields that steer an engine's insides.  [strip]",
         ),
         click.option("--shutdown-grace", type=float, help="Seconds for open streams at shutdown.  [30]"),
+        click.option("--otlp-endpoint", metavar="URL", help="Spans go there: http://collector:4318/v1/traces"),
+        click.option("--trace-ratio", type=float, help="Of requests that come without a trace.  [0.1]"),
         click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
         click.option("--access-log/--no-access-log", default=None, help="One JSON line a request.  [on]"),
         *security_options(),
