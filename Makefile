@@ -79,3 +79,7 @@ check-logits: $(VENV)/.run ## the engine's logits against transformers' (install
 	.cache/venv-logits/bin/python -m pip install -q --disable-pip-version-check -e '.[engine]' pytest pytest-timeout anyio hypothesis psutil torch==2.13.0 transformers
 	.cache/venv-logits/bin/python -m pytest -m heavy -q -rA tests/heavy/test_logits_against_transformers.py
 .PHONY: check-logits
+
+chart: $(VENV)/.run ## the Helm chart's copies of dashboards and alerts, and its README
+	$(BIN)/python deploy/helm/sync.py
+.PHONY: chart

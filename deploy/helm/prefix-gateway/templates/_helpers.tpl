@@ -162,3 +162,29 @@ app.kubernetes.io/component: {{ .component }}
 {{- fail "httpRoute.enabled: set httpRoute.parentRefs" -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Where Redis is, as environment variables of gateways and agents. */}}
+{{- define "pg.redisEnv" -}}
+{{- $r := .Values.redis -}}
+{{- if eq $r.mode "internal" -}}
+- name: REDIS_PASSWORD
+  valueFrom:
+    secretKeyRef: {name: {{ include "pg.redisSecret" . }}, key: {{ $r.internal.key }}}
+- name: GATEWAY_REDIS_URL
+  value: redis://:$(REDIS_PASSWORD)@{{ include "pg.fullname" . }}-redis:6379/0
+{{- else if eq $r.mode "external" -}}
+{{- if $r.external.urlSecret -}}
+- name: GATEWAY_REDIS_URL
+  valueFrom:
+    secretKeyRef: {name: {{ $r.external.urlSecret }}, key: url}
+{{- else -}}
+{{- with $r.external.existingSecret -}}
+- name: REDIS_PASSWORD
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: {{ $r.external.key }}}
+{{ end -}}
+- name: GATEWAY_REDIS_URL
+  value: {{ $r.external.url | quote }}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,7 +1,11 @@
-"""Makes the chart's README out of its values: `python deploy/helm/readme.py` writes it; tests compare."""
+"""What the chart carries of the rest of the repository: `make chart` writes it, a test compares.
+
+README.md is made out of the values; dashboards and alerts are copies, since helm packs no links.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +13,9 @@ from typing import Any
 import yaml
 
 CHART = Path(__file__).parent / "prefix-gateway"
+ROOT = Path(__file__).resolve().parents[2]
+DASHBOARDS = ROOT / "grafana" / "dashboards"
+RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 
 
 def described(text: str) -> Iterator[tuple[str, str]]:
@@ -53,5 +60,16 @@ def readme() -> str:
     return (CHART.parent / "README.head.md").read_text() + "\n" + table + "\n"
 
 
-if __name__ == "__main__":
+def sync() -> None:
     (CHART / "README.md").write_text(readme())
+    copies = CHART / "files" / "dashboards"
+    shutil.rmtree(copies, ignore_errors=True)
+    copies.mkdir()
+    for board in sorted(DASHBOARDS.glob("*.json")):
+        shutil.copyfile(board, copies / board.name)
+    if RULES.exists():
+        shutil.copyfile(RULES, CHART / "files" / "rules.yaml")
+
+
+if __name__ == "__main__":
+    sync()

@@ -1,0 +1,55 @@
+"""Renders the chart with a real helm, and finds things in what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deploy.tools import ROOT, Tools
+
+CHART = ROOT / "deploy" / "helm" / "prefix-gateway"
+MATRIX = sorted((CHART / "ci").glob("*.yaml"))
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    text: str
+    objects: list[Object]
+
+    def get(self, kind: str, name: str) -> Object:
+        (found,) = [o for o in self.objects if (o["kind"], o["metadata"]["name"]) == (kind, name)]
+        return found
+
+    def names(self, kind: str) -> list[str]:
+        return sorted(o["metadata"]["name"] for o in self.objects if o["kind"] == kind)
+
+    def container(self, deployment: str, name: str) -> Object:
+        spec = self.get("Deployment", deployment)["spec"]["template"]["spec"]
+        (found,) = [c for c in spec["containers"] if c["name"] == name]
+        return found
+
+
+def command(values: Path | None, *sets: str) -> list[str]:
+    args = ["template", "chat", str(CHART), "--namespace", "llm"]
+    if values is not None:
+        args += ["-f", str(values)]
+    for each in sets:
+        args += ["--set", each]
+    return args
+
+
+def render(helm: Tools, values: Path | None = None, *sets: str) -> Rendered:
+    done = helm.run(helm.helm, *command(values, *sets))
+    assert done.returncode == 0, done.stderr
+    return Rendered(done.stdout, [d for d in yaml.safe_load_all(done.stdout) if d])
+
+
+def refusal(helm: Tools, values: Path | None = None, *sets: str) -> str:
+    """What helm says when it refuses these values."""
+    done = helm.run(helm.helm, *command(values, *sets))
+    assert done.returncode != 0, "these values were taken"
+    return done.stderr

@@ -1,0 +1,357 @@
+"""What the chart's objects say, against what the gateway, its discovery and the engines really read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from gateway.fleet.discovery.objects import read_pod
+from gateway.fleet.discovery.ports import PortRules
+from gateway.fleet.worker import WorkerSpec
+from gateway.planning import Catalog, PlanRequest, plan
+from gateway.settings import Settings, load
+from gateway.store.url import StoreKind, parse_store_url
+from tests.deploy.charts import CHART, MATRIX, Object, Rendered, render
+from tests.deploy.tools import Tools
+from workers.__main__ import main as workers_cli
+
+NAME = "chat-prefix-gateway"
+
+
+def named(stem: str) -> Path:
+    return CHART / "ci" / f"{stem}.yaml"
+
+
+def settings(rendered: Rendered, tmp_path: Path) -> Settings:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(rendered.get("ConfigMap", NAME)["data"]["gateway.yaml"])
+    env = [e["name"] for e in rendered.container(NAME, "gateway").get("env") or []]
+    return load({"redis_url": "redis://redis"} if "GATEWAY_REDIS_URL" in env else {}, path)
+
+
+@pytest.mark.parametrize("values", [None, *MATRIX], ids=lambda path: path.stem if path else "defaults")
+def test_the_gateway_takes_the_settings_that_are_rendered(
+    helm4: Tools, values: Path | None, tmp_path: Path
+) -> None:
+    found = settings(render(helm4, values), tmp_path)
+    assert (found.host, found.port, found.admin_port) == ("0.0.0.0", 8080, 8081)
+
+
+def test_settings_of_the_sets(helm4: Tools, tmp_path: Path) -> None:
+    default = settings(render(helm4), tmp_path)
+    assert (default.discovery, default.kubernetes_resource) == ("kubernetes", "pods")
+    assert default.kubernetes_selector == f"prefix-gateway.io/fleet={NAME}"
+    assert (default.kubernetes_namespace, default.redis_prefix, default.open_metrics) == ("llm", NAME, True)
+    existing = settings(render(helm4, named("existing")), tmp_path)
+    assert (existing.kubernetes_selector, existing.kubernetes_namespace) == ("app=vllm", "models")
+    assert (existing.discovery_port, existing.discovery_events_port) == ("8000", "none")
+    external = settings(render(helm4, named("external")), tmp_path)
+    assert (external.dns_names, len(external.workers)) == (("_http._tcp.vllm.example.com",), 1)
+    everything = settings(render(helm4, named("everything")), tmp_path)
+    assert everything.api_keys_file == Path("/etc/prefix-gateway/keys/keys.yaml")
+    assert everything.tls_client_ca == Path("/etc/prefix-gateway/tls/ca.crt")
+    assert everything.admin_tls_cert == Path("/etc/prefix-gateway/admin-tls/tls.crt")
+    assert everything.worker_api_key_file == Path("/etc/prefix-gateway/engine-key/api-key")
+    assert (everything.aliases, everything.tries) == ({"default": "Qwen/Qwen2.5-7B-Instruct"}, 4)
+    # every file that settings name is mounted
+    mounts = {
+        m["mountPath"] for m in render(helm4, named("everything")).container(NAME, "gateway")["volumeMounts"]
+    }
+    for path in (everything.api_keys_file, everything.tls_cert, everything.admin_tls_cert,
+                 everything.worker_api_key_file, everything.admin_token_file):  # fmt: skip
+        assert path is not None
+        assert str(path.parent) in mounts
+
+
+def pods(rendered: Rendered, deployment: str) -> Object:
+    """A pod as the cluster would make it of a Deployment's template."""
+    template = rendered.get("Deployment", deployment)["spec"]["template"]
+    return {
+        "metadata": {"name": "p-0", "namespace": "llm", "uid": "u", **template["metadata"]},
+        "spec": template["spec"],
+        "status": {
+            "phase": "Running",
+            "podIP": "10.1.2.3",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "deployment", "weight"),
+    [("trial", f"{NAME}-engine", 1.0), ("everything", f"{NAME}-engine", 2.0), ("keda", f"{NAME}-engine", 1.0),
+     ("everything", f"{NAME}-large", 2.0)],
+)  # fmt: skip
+def test_discovery_finds_the_chart_s_own_engines(
+    helm4: Tools, values: str, deployment: str, weight: float, tmp_path: Path
+) -> None:
+    rendered = render(helm4, named(values))
+    pod = pods(rendered, deployment)
+    key, _, value = settings(rendered, tmp_path).kubernetes_selector.partition("=")
+    assert pod["metadata"]["labels"][key] == value
+    (member,) = read_pod(pod, PortRules()).members
+    assert member.spec == WorkerSpec(
+        "http://10.1.2.3:8000", events="tcp://10.1.2.3:5557", replay="tcp://10.1.2.3:5558", weight=weight
+    )
+    assert member.not_ready is None
+
+
+def flags(args: list[str]) -> dict[str, str]:
+    """Of `--name=value` and `--name`; twice the same is a fault."""
+    found: dict[str, str] = {}
+    for arg in args:
+        name, _, value = arg.partition("=")
+        assert name not in found, f"{name} is given twice"
+        found[name] = value
+    return found
+
+
+def test_vllm_gets_what_the_gateway_lives_on(helm4: Tools) -> None:
+    engine = render(helm4).container(f"{NAME}-engine", "engine")
+    assert engine["command"] == ["vllm", "serve"]
+    assert engine["args"][0] == "Qwen/Qwen2.5-7B-Instruct"
+    given = flags(engine["args"][1:])
+    assert {"--enable-prefix-caching", "--enable-prompt-tokens-details"} <= given.keys()
+    events = json.loads(given["--kv-events-config"])
+    assert events["enable_kv_cache_events"] is True
+    assert (events["endpoint"], events["replay_endpoint"]) == ("tcp://*:5557", "tcp://*:5558")
+    assert engine["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+
+
+def test_sglang_gets_it_too_with_an_agent_where_agents_register(helm4: Tools) -> None:
+    rendered = render(helm4, named("sglang"))
+    engine = rendered.container(f"{NAME}-engine", "engine")
+    given = flags(engine["args"])
+    assert given["--model-path"] == "Qwen/Qwen2.5-14B-Instruct"
+    assert given["--page-size"] == "16"
+    assert json.loads(given["--kv-events-config"])["replay_endpoint"] == "tcp://*:5558"
+    assert {"--enable-cache-report", "--enable-metrics"} <= given.keys()
+    assert engine["resources"] == {"limits": {"amd.com/gpu": 1}}
+    agent = rendered.container(f"{NAME}-engine", "agent")
+    assert (
+        "--engine=http://$(POD_IP):8000,events=tcp://$(POD_IP):5557,replay=tcp://$(POD_IP):5558"
+        in agent["args"]
+    )
+    assert [e["name"] for e in agent["env"]] == ["POD_IP", "REDIS_PASSWORD", "GATEWAY_REDIS_URL"]
+
+
+def test_agents_understand_their_arguments(helm4: Tools) -> None:
+    from gateway.cli.main import cli
+
+    args = render(helm4, named("sglang")).container(f"{NAME}-engine", "agent")["args"]
+    command = cli.commands[args[0]]
+    given = [a.replace("$(POD_IP)", "10.0.0.1") for a in args[1:]]
+    context = command.make_context("agent", [*given, "--redis-url=redis://r"])
+    assert context.params["redis_prefix"] == NAME
+
+
+def test_the_reference_worker_understands_its_arguments(helm4: Tools) -> None:
+    args = render(helm4, named("trial")).container(f"{NAME}-engine", "engine")["args"]
+    command = workers_cli.commands["serve"]
+    assert isinstance(command, click.Command)
+    context = command.make_context("serve", list(args))
+    given = {k: context.params[k] for k in ("model", "host", "port", "kv_events_port", "kv_replay_port")}
+    assert given == {
+        "model": "tiny", "host": "0.0.0.0", "port": 8000, "kv_events_port": 5557, "kv_replay_port": 5558,
+    }  # fmt: skip
+
+
+def test_the_plan_s_chart_values_are_taken_as_they_are(helm4: Tools, tmp_path: Path) -> None:
+    made = plan(PlanRequest(model="llama-3.1-70b", gpu="h100", gpus=8, kv="fp8"), Catalog.builtin())
+    values = tmp_path / "plan.yaml"
+    values.write_text(made.flags.values)
+    wanted: dict[str, Any] = yaml.safe_load(made.flags.values)["engine"]
+    rendered = render(helm4, values)
+    spec = rendered.get("Deployment", f"{NAME}-engine")["spec"]
+    engine = rendered.container(f"{NAME}-engine", "engine")
+    assert spec["replicas"] == wanted["replicas"]
+    assert spec["template"]["spec"]["nodeSelector"] == wanted["nodeSelector"]
+    assert engine["resources"]["limits"] == wanted["resources"]["limits"]
+    assert engine["args"] == [wanted["model"], "--host=0.0.0.0", "--port=8000", *wanted["args"]]
+    flags(engine["args"][1:])
+
+
+@pytest.mark.parametrize("values", [None, *MATRIX], ids=lambda path: path.stem if path else "defaults")
+def test_grace_periods_outlast_the_drain(helm4: Tools, values: Path | None, tmp_path: Path) -> None:
+    rendered = render(helm4, values)
+    pod = rendered.get("Deployment", NAME)["spec"]["template"]["spec"]
+    found = settings(rendered, tmp_path)
+    gateway = rendered.container(NAME, "gateway")
+    pre_stop = int(gateway["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] >= pre_stop + found.settle + found.shutdown_grace + 5
+    for name in rendered.names("Deployment"):
+        spec = rendered.get("Deployment", name)["spec"]["template"]["spec"]
+        for container in spec["containers"]:
+            if container["name"] == "engine":
+                drain = int(container["lifecycle"]["preStop"]["exec"]["command"][3])
+                assert spec["terminationGracePeriodSeconds"] >= drain + 15
+
+
+@pytest.mark.parametrize("values", [None, *MATRIX], ids=lambda path: path.stem if path else "defaults")
+def test_pods_are_hardened(helm4: Tools, values: Path | None) -> None:
+    rendered = render(helm4, values)
+    for name in rendered.names("Deployment"):
+        pod = rendered.get("Deployment", name)["spec"]["template"]["spec"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"], f"{name}: no resources"
+            if container["name"] in ("gateway", "agent", "redis"):
+                assert context["readOnlyRootFilesystem"] is True
+                assert pod["securityContext"].get("runAsNonRoot") or context["runAsNonRoot"]
+        if name != NAME:
+            assert pod["automountServiceAccountToken"] is False
+
+
+def test_the_role_allows_to_list_and_watch_and_nothing_else(helm4: Tools) -> None:
+    assert render(helm4).get("Role", f"{NAME}-discovery")["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+    ]
+    existing = render(helm4, named("existing"))
+    role = existing.get("Role", f"{NAME}-discovery")
+    assert role["metadata"]["namespace"] == "models"
+    assert role["rules"] == [
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}
+    ]
+    (subject,) = existing.get("RoleBinding", f"{NAME}-discovery")["subjects"]
+    assert (subject["name"], subject["namespace"]) == (NAME, "llm")
+    # who does not ask the API server gets no token for it
+    external = render(helm4, named("external"))
+    assert external.names("Role") == []
+    pod = external.get("Deployment", NAME)["spec"]["template"]["spec"]
+    assert (pod["automountServiceAccountToken"], pod["serviceAccountName"]) == (False, "gateway")
+
+
+def peers(policy: Object, port: str) -> list[str]:
+    """Components that may reach a port."""
+    return [
+        peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
+        for rule in policy["spec"]["ingress"]
+        if {"port": port} in rule["ports"]
+        for peer in rule.get("from", [])
+        if "podSelector" in peer
+    ]
+
+
+def test_engines_events_and_redis_are_reached_by_the_gateway_alone(helm4: Tools) -> None:
+    rendered = render(helm4)
+    engines = rendered.get("NetworkPolicy", f"{NAME}-engines")
+    for port in ("http", "kv-events", "kv-replay"):
+        assert peers(engines, port) == ["gateway"]
+    assert peers(rendered.get("NetworkPolicy", f"{NAME}-redis"), "redis") == ["gateway"]
+    with_agents = render(helm4, named("sglang")).get("NetworkPolicy", f"{NAME}-redis")
+    assert peers(with_agents, "redis") == ["gateway", "engine"]
+    front = rendered.get("NetworkPolicy", NAME)["spec"]["ingress"]
+    assert front[0] == {"ports": [{"port": "http"}]}
+    assert front[1]["ports"] == [{"port": "admin"}]
+    assert front[1]["from"] == [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    ]
+
+
+def test_secrets_stay_in_secrets(helm4: Tools) -> None:
+    rendered = render(helm4, named("everything"))
+    password = rendered.get("Secret", f"{NAME}-redis")["data"]["password"]
+    token = rendered.get("Secret", f"{NAME}-admin")["data"]["token"]
+    assert len(password) >= 40
+    assert password != token
+    others = [o for o in rendered.objects if o["kind"] != "Secret"]
+    assert password not in json.dumps(others)
+    keys = yaml.safe_load(rendered.get("Secret", f"{NAME}-api-keys")["stringData"]["keys.yaml"])
+    assert keys[0]["id"] == "team-a"
+
+
+def test_redis_urls(helm4: Tools) -> None:
+    def url(rendered: Rendered) -> str:
+        env = {e["name"]: e for e in rendered.container(NAME, "gateway")["env"]}
+        assert list(env).index("REDIS_PASSWORD") < list(env).index("GATEWAY_REDIS_URL")
+        return str(env["GATEWAY_REDIS_URL"]["value"]).replace("$(REDIS_PASSWORD)", "s3cret")
+
+    internal = parse_store_url(url(render(helm4)))
+    assert (internal.kind, internal.nodes, internal.password) == (
+        StoreKind.STANDALONE, ((f"{NAME}-redis", 6379),), "s3cret",
+    )  # fmt: skip
+    external = parse_store_url(url(render(helm4, named("external"))))
+    assert (external.kind, external.service, external.password) == (StoreKind.SENTINEL, "main", "s3cret")
+    assert external.tls is not None
+    assert external.tls.ca == "/etc/prefix-gateway/redis-tls/ca.crt"
+
+
+def test_autoscaling_replaces_replicas_and_knows_our_metrics(helm4: Tools) -> None:
+    rendered = render(helm4, named("everything"))
+    assert "replicas" not in rendered.get("Deployment", NAME)["spec"]
+    hpa = rendered.get("HorizontalPodAutoscaler", NAME)["spec"]
+    assert hpa["scaleTargetRef"]["name"] == NAME
+    assert hpa["metrics"][1]["pods"]["metric"] == {"name": "gateway_inflight_requests"}
+    engines = rendered.get("HorizontalPodAutoscaler", f"{NAME}-engine")["spec"]["metrics"][0]["object"]
+    assert engines["metric"]["selector"] == {"matchLabels": {"model": "qwen"}}
+    keda = render(helm4, named("keda"))
+    scaled = keda.get("ScaledObject", f"{NAME}-engine")["spec"]
+    (trigger,) = scaled["triggers"]
+    assert trigger["metadata"]["query"] == (
+        'sum(gateway_inflight_requests{namespace="llm",model="Qwen/Qwen2.5-7B-Instruct"})'
+    )
+    assert keda.names("HorizontalPodAutoscaler") == []
+
+
+def test_monitors_select_what_there_is(helm4: Tools) -> None:
+    rendered = render(helm4, named("everything"))
+    monitor = rendered.get("ServiceMonitor", NAME)["spec"]
+    service = rendered.get("Service", f"{NAME}-admin")
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    assert monitor["endpoints"][0]["authorization"]["credentials"] == {
+        "name": f"{NAME}-admin",
+        "key": "token",
+    }
+    engines = rendered.get("PodMonitor", f"{NAME}-engines")["spec"]
+    for pool in ("engine", "large", "cpu"):
+        labels = rendered.get("Deployment", f"{NAME}-{pool}")["spec"]["template"]["metadata"]["labels"]
+        assert engines["selector"]["matchLabels"].items() <= labels.items()
+    boards = [n for n in rendered.names("ConfigMap") if "-dashboard-" in n]
+    assert len(boards) == len(list((CHART / "files" / "dashboards").glob("*.json")))
+    for name in boards:
+        config = rendered.get("ConfigMap", name)
+        assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+        (text,) = config["data"].values()
+        assert json.loads(text)["panels"]
+
+
+def test_streams_get_through_ingress_and_route(helm4: Tools) -> None:
+    rendered = render(helm4, named("everything"))
+    notes = rendered.get("Ingress", NAME)["metadata"]["annotations"]
+    assert notes["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
+    assert int(notes["nginx.ingress.kubernetes.io/proxy-read-timeout"]) >= 3600
+    assert notes["nginx.ingress.kubernetes.io/backend-protocol"] == "HTTPS"
+    (rule,) = rendered.get("HTTPRoute", NAME)["spec"]["rules"]
+    assert rule["timeouts"] == {"request": "0s", "backendRequest": "0s"}
+    assert rule["backendRefs"] == [{"name": NAME, "port": 80}]
+
+
+def test_a_changed_setting_replaces_pods_and_nothing_else_does(helm4: Tools) -> None:
+    def checksum(*sets: str) -> str:
+        template = render(helm4, None, *sets).get("Deployment", NAME)["spec"]["template"]
+        return str(template["metadata"]["annotations"]["checksum/config"])
+
+    assert checksum() == checksum("engine.replicas=5")
+    assert checksum() != checksum("gateway.config.tries=2")
+
+
+def test_pools_share_what_they_do_not_say(helm4: Tools) -> None:
+    rendered = render(helm4, named("everything"))
+    assert rendered.names("Deployment") == [
+        NAME, f"{NAME}-cpu", f"{NAME}-engine", f"{NAME}-large", f"{NAME}-redis",
+    ]  # fmt: skip
+    large = rendered.container(f"{NAME}-large", "engine")
+    assert "--tensor-parallel-size=4" in large["args"]
+    assert "--max-model-len=8192" not in large["args"]
+    assert large["resources"]["limits"] == {"nvidia.com/gpu": 4}
+    assert rendered.names("PersistentVolumeClaim") == [f"{NAME}-engine-models", f"{NAME}-large-models"]
+    assert f"{NAME}-large" not in rendered.names("PodDisruptionBudget")

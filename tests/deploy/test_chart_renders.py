@@ -1,0 +1,126 @@
+"""Every set of values in ci/ passes lint, renders, and is valid for Kubernetes; wrong values are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+kubernetes_validate = pytest.importorskip("kubernetes_validate")
+
+from tests.deploy.charts import CHART, MATRIX, refusal, render  # noqa: E402
+from tests.deploy.tools import ROOT, Tools, tools  # noqa: E402
+
+CUSTOM = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute"}
+"""Kinds of other projects: no schema of theirs is at hand, so their fields have tests of their own."""
+
+
+def test_lint_is_quiet(helm: Tools) -> None:
+    done = helm.run(helm.helm, "lint", "--strict", str(CHART), "-f", str(CHART / "ci" / "everything.yaml"))
+    assert "0 chart(s) failed" in done.stdout, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+    assert "[ERROR]" not in done.stdout
+
+
+@pytest.mark.parametrize("values", [None, *MATRIX], ids=lambda path: path.stem if path else "defaults")
+def test_all_that_is_rendered_is_valid(helm4: Tools, values: Path | None) -> None:
+    objects = render(helm4, values).objects
+    assert len(objects) > 5
+    for item in objects:
+        if item["kind"] not in CUSTOM:
+            for version in ("1.29", "1.36"):
+                kubernetes_validate.validate(item, version, strict=True)
+    names = [(o["apiVersion"], o["kind"], o["metadata"]["name"]) for o in objects]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", ["everything", "trial"])
+def test_both_helms_render_the_same(name: str) -> None:
+    values = CHART / "ci" / f"{name}.yaml"
+    four, three = (render(tools(k), values).objects for k in (36, 32))
+    assert [o for o in four if o["kind"] != "Secret"] == [o for o in three if o["kind"] != "Secret"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("gateway.replcas=3", "replcas"),
+        ("gateway.replicas=0", "replicas"),
+        ("gateway.replicas=two", "replicas"),
+        ("engine.type=tgi", "type"),
+        ("engine.modelCache.type=nfs", "modelCache"),
+        ("engine.resources.limits.memory=lots", "memory"),
+        ("discovery.type=consul", "discovery"),
+        ("discovery.port=70000", "port"),
+        ("redis.mode=cluster", "mode"),
+        ("redis.external.url=http://redis", "url"),
+        ("redis.internal.maxMemory=1Gi", "maxMemory"),
+        ("image.digest=sha256:12", "digest"),
+        ("workers={10.0.0.7:8000}", "workers"),
+        ("gateway.autoscaling.targetCPU=130", "targetCPU"),
+        ("gateway.podDisruptionBudget.minAvailable=1", "podDisruptionBudget"),
+        ("extraEngines.Large.model=m", "Large"),
+        ("extraEngines.engine.model=m", "engine"),
+        ("httpRoute.requestTimeout=forever", "requestTimeout"),
+        ("monitoring.interval=often", "interval"),
+        ("apiKeys.keys[0].id=a", "hash"),
+        ("metrics.enabled=true", "metrics"),
+    ],
+)
+def test_the_schema_refuses_what_is_misspelt_or_wrong(helm4: Tools, wrong: str, said: str) -> None:
+    message = refusal(helm4, None, wrong)
+    assert "schema" in message or "don't meet the specifications" in message
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (("redis.mode=none",), "gateway.replicas > 1 needs Redis"),
+        (("redis.mode=external",), "set redis.external.url or redis.external.urlSecret"),
+        (("discovery.type=dns",), "set discovery.dnsNames"),
+        (("discovery.type=static",), "set workers"),
+        (("discovery.type=redis", "redis.mode=none", "gateway.replicas=1"), "needs redis.mode"),
+        (("httpRoute.enabled=true",), "set httpRoute.parentRefs"),
+        (("engine.type=reference",), "smollm2 and tiny"),
+        (("engine.type=none", "extraEngines.a.model=m"), "give it a type"),
+    ],
+)
+def test_what_cannot_work_together_is_refused_in_words(
+    helm4: Tools, sets: tuple[str, ...], said: str
+) -> None:
+    assert said in refusal(helm4, None, *sets)
+
+
+def test_the_readme_says_what_every_value_is() -> None:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("chart_sync", ROOT / "deploy/helm/sync.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (CHART / "README.md").read_text() == module.readme(), "run: make chart"
+    told = {name for name, _ in module.described((CHART / "values.yaml").read_text())}
+
+    def untold(values: object, path: str) -> list[str]:
+        if path in told and not (isinstance(values, dict) and any(t.startswith(path + ".") for t in told)):
+            return []
+        if not isinstance(values, dict):
+            return [path]
+        return [name for key, value in values.items() for name in untold(value, f"{path}.{key}".lstrip("."))]
+
+    assert untold(yaml.safe_load((CHART / "values.yaml").read_text()), "") == []
+
+
+def test_the_chart_ships_the_dashboards_and_alerts_of_the_repository() -> None:
+    def files(folder: Path) -> dict[str, str]:
+        return {path.name: path.read_text() for path in folder.glob("*.json")}
+
+    assert files(CHART / "files" / "dashboards") == files(ROOT / "grafana" / "dashboards"), "run: make chart"
+    ours, theirs = CHART / "files" / "rules.yaml", ROOT / "deploy" / "prometheus" / "rules.yaml"
+    assert ours.exists() == theirs.exists()
+    if theirs.exists():
+        assert ours.read_text() == theirs.read_text(), "run: make chart"
+    assert not any(path.is_symlink() for path in CHART.rglob("*"))
