@@ -10,7 +10,8 @@ from benchmarks import exactness
 from benchmarks.fleet import Fleet as Measured
 from tests.e2e.conftest import Fleet, start_fleet
 
-REQUESTS = 1000
+REQUESTS = 300
+"""`make exactness` sends 1,000, in CI too."""
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,6 @@ def test_every_promise_is_what_the_engine_delivers(small: Fleet) -> None:
     # the workload did what it is for: hits on both workers, and far more blocks than the caches hold
     assert len({v.worker for v in verdicts if v.cached}) == 2
     blocks = sum((v.prompt_tokens - v.cached) // 16 for v in verdicts)
-    assert blocks > 10 * 2 * 96
+    assert blocks > 3 * 2 * 96
     assert small.metric("gateway_promise_drift_tokens_total") == 0
     assert small.metric("gateway_tokenizer_checks_total", result="mismatch") == 0
