@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -23,7 +23,7 @@ from gateway.index.replication.mirror import Mirror, MirroredIndex, MirrorState
 from gateway.index.replication.shelf import Grant, Scripts, Shelf
 from gateway.index.replication.writer import Fenced, Terms, Writer
 from gateway.store.connection import Store
-from gateway.types import Clock, WorkerId
+from gateway.types import BlockKey, Clock, WorkerId
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,15 @@ HESITATE_S = 0.05
 
 class SharedIndex(ParentIndex, MirroredIndex, Protocol):
     """The index of this process: its own followers and its mirrors write it."""
+
+    def store(
+        self,
+        worker: WorkerId,
+        keys: Sequence[BlockKey],
+        parent: BlockKey | None = None,
+        *,
+        used: bool = True,
+    ) -> None: ...
 
 
 class ShareObserver(Protocol):

@@ -145,12 +145,20 @@ class PrefixIndex:
             self._retire(known)
             self.collect(COLLECT_SLICE)
 
-    def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None:
+    def store(
+        self,
+        worker: WorkerId,
+        keys: Sequence[BlockKey],
+        parent: BlockKey | None = None,
+        *,
+        used: bool = True,
+    ) -> None:
+        """Blocks of a snapshot are not `used`: when they were, nobody knows any more."""
         known = self._workers.get(worker)
         if known is None:
             return
         self._placements.drop(known.holding.bit, keys)
-        self._tree.store(known.holding, keys, parent)
+        self._tree.store(known.holding, keys, parent, used=used)
         self._keep_within_bounds()
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None:

@@ -56,8 +56,8 @@ class BlockTree:
         """The leaf to give up next, and its time of use, while a prefix is being given up from its end."""
         self._values: dict[int, int] = {}
 
-    def store(self, holding: Holding, keys: Sequence[int], parent: int | None) -> None:
-        """One more copy of each key for `holding`."""
+    def store(self, holding: Holding, keys: Sequence[int], parent: int | None, *, used: bool = True) -> None:
+        """One more copy of each key for `holding`. Not `used` are those of a snapshot: old, in no order."""
         nodes, parents, bit = self.nodes, holding.parents, holding.bit
         bit_and_child = self._shared(bit + 1)
         fresh = False
@@ -81,8 +81,10 @@ class BlockTree:
                 self.ghosts.pop(key, None)
                 nodes[key] = self._shared(nodes[key] | bit)
             parent = key
-        if keys:
+        if keys and used:
             self.touch(keys[-1])
+        elif keys and not nodes[keys[-1]] & CHILDREN:
+            self.leaves.setdefault(keys[-1], 0)
 
     def remove(self, holding: Holding, keys: Sequence[int]) -> None:
         """One copy less of each key; keys that it does not hold are ignored."""

