@@ -16,6 +16,7 @@ from gateway.diagnosis.divergence import Divergence, Head, divergence, head_of
 from gateway.diagnosis.turns import Conversations, Replies, Reply, TurnRow
 from gateway.fleet.registry import Registry
 from gateway.index.reuse import ReuseCurve, ReuseSampler
+from gateway.prompt.approx import BytesEncoder
 from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt
 from gateway.routing.route import Outcome
 from gateway.types import Clock
@@ -105,13 +106,13 @@ class Traffic:
             uncached = max(0, record.prompt_tokens - cached)
             model.replies.add(Reply(turn, record.prompt_tokens, uncached, record.ttft_s, record.total_s))
 
-    def heard(self, name: str, prompts: Sequence[TokenPrompt]) -> None:
+    def heard(self, name: str, prompts: Sequence[TokenPrompt], *, from_bytes: bool) -> None:
         """The tokens of one request; of most nothing is kept."""
         model, now = self._model(name), self._clock()
         if model is None or not prompts or now - model.last_head < _HEAD_EVERY_S:
             return
         model.last_head = now
-        model.heads.append(head_of(prompts[0].tokens, self._salt))
+        model.heads.append(head_of(prompts[0].tokens, self._salt, from_bytes=from_bytes))
 
     def listening(
         self, encoders: Callable[[str], PromptEncoder | None]
@@ -174,7 +175,7 @@ class _Heard:
 
     async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
         prompts = await self.inner.encode(request)
-        self._traffic.heard(self._model, prompts)
+        self._traffic.heard(self._model, prompts, from_bytes=self.name == BytesEncoder.name)
         return prompts
 
     async def close(self) -> None:

@@ -73,8 +73,15 @@ async def watch(
             replicas=[
                 await asker.replica(target, rows) for target, rows in zip(replicas, before, strict=True)
             ],
-            engines=[Engine(e.url, models[e.url], Series(e.scrapes), e.error, e.offset) for e in engines],
+            engines=[_engine(target, models[target.url]) for target in engines],
         )
+
+
+def _engine(target: _Target, model: str) -> Engine:
+    """A worker that was refused has no model in the gateway's eyes; its metrics name it."""
+    series = Series(target.scrapes)
+    named = (labels.get("model_name") for labels in series.labels("vllm:num_requests_running"))
+    return Engine(target.url, model or next(filter(None, named), ""), series, target.error, target.offset)
 
 
 class _Asker:

@@ -25,7 +25,7 @@ HEAD_TOKENS = 2048
 _PIECE_TOKENS = 8
 """Mean length of a piece."""
 _LONGEST_PIECE = 64
-_CUT_BELOW = (1 << 32) // _PIECE_TOKENS
+_BYTES_PER_TOKEN = 4
 _SAME_KIND = 0.5
 """Share of its text that a prompt has in common with another of its kind."""
 _LOST_TOKENS = 2 * BLOCK_SIZE
@@ -44,33 +44,39 @@ class Head:
     """Fingerprint of a piece → (first token, tokens)."""
 
 
-def head_of(tokens: array[int], salt: int) -> Head:
-    """`tokens` is array('I')."""
+def head_of(tokens: array[int], salt: int, *, from_bytes: bool = False) -> Head:
+    """`tokens` is array('I'). `from_bytes`: each is four bytes of text; then pieces are cut between bytes, or
+    one letter more in front would shift them all."""
+    per_token = _BYTES_PER_TOKEN if from_bytes else 1
     front = tokens[:HEAD_TOKENS]
-    packed = pack_tokens(front)
-    width = BLOCK_SIZE * TOKEN_BYTES
+    # a bytes object would be taken for memory, its iterator is numbers
+    symbols = array("I", iter(pack_tokens(front))) if from_bytes else front
+    packed = pack_tokens(symbols)
+    width = BLOCK_SIZE * per_token * TOKEN_BYTES
     whole = len(packed) // width * width
     blocks = tuple(xxh3_64_intdigest(b, salt) for (b,) in struct.iter_unpack(f"{width}s", packed[:whole]))
     pieces: dict[int, tuple[int, int]] = {}
-    for start, end in _cuts(front):
+    for start, end in _cuts(symbols, per_token):
         fingerprint = xxh3_64_intdigest(packed[start * TOKEN_BYTES : end * TOKEN_BYTES], salt)
-        pieces.setdefault(fingerprint, (start, end - start))
+        first = start // per_token
+        pieces.setdefault(fingerprint, (first, end // per_token - first))
     return Head(len(front), blocks, pieces)
 
 
-def _cuts(tokens: array[int]) -> list[tuple[int, int]]:
+def _cuts(symbols: array[int], per_token: int) -> list[tuple[int, int]]:
+    below = (1 << 32) // (_PIECE_TOKENS * per_token)
     pieces: list[tuple[int, int]] = []
     start = before = between = 0
-    for i, token in enumerate(tokens):
-        rolling = (before * 0x9E3779B1 ^ between * 0x85EBCA77 ^ token * 0xC2B2AE3D) & 0xFFFFFFFF
+    for i, symbol in enumerate(symbols):
+        rolling = (before * 0x9E3779B1 ^ between * 0x85EBCA77 ^ symbol * 0xC2B2AE3D) & 0xFFFFFFFF
         # multiplication mixes upwards: fold the high half in, so that the comparison sees every bit
         rolling = ((rolling ^ rolling >> 15) * 0x2C1B3C6D) & 0xFFFFFFFF
-        before, between = between, token
-        if rolling < _CUT_BELOW or i + 1 - start >= _LONGEST_PIECE:
+        before, between = between, symbol
+        if rolling < below or i + 1 - start >= _LONGEST_PIECE * per_token:
             pieces.append((start, i + 1))
             start = i + 1
-    if start < len(tokens):
-        pieces.append((start, len(tokens)))
+    if start < len(symbols):
+        pieces.append((start, len(symbols)))
     return pieces
 
 

@@ -16,6 +16,7 @@ from xxhash import xxh3_64_intdigest
 from gateway.diagnosis.divergence import Head, head_of
 from gateway.errors import ConfigError
 from gateway.kv.keys import BLOCK_SIZE, block_keys, cacheable_blocks, pack_tokens, root_key
+from gateway.prompt.approx import BytesEncoder
 from gateway.prompt.base import Endpoint, PromptEncoder
 from gateway.prompt.reader import read_prompt
 from gateway.types import BlockKey, CacheScope
@@ -64,12 +65,13 @@ async def _read(line: bytes, encoder: PromptEncoder, salt: int) -> list[LoggedPr
     endpoint = Endpoint.CHAT if "messages" in body else Endpoint.COMPLETIONS
     request = read_prompt(endpoint, body)
     scope = CacheScope(request.model, "", request.cache_salt)
-    return [_keyed(prompt.tokens, scope, salt) for prompt in await encoder.encode(request)]
+    from_bytes = encoder.name == BytesEncoder.name
+    return [_keyed(prompt.tokens, scope, salt, from_bytes) for prompt in await encoder.encode(request)]
 
 
-def _keyed(tokens: array[int], scope: CacheScope, salt: int) -> LoggedPrompt:
+def _keyed(tokens: array[int], scope: CacheScope, salt: int, from_bytes: bool) -> LoggedPrompt:
     keys = block_keys(root_key(scope), pack_tokens(tokens), max_blocks=cacheable_blocks(len(tokens)))
-    return LoggedPrompt(tuple(keys), len(tokens), BLOCK_SIZE, head_of(tokens, salt))
+    return LoggedPrompt(tuple(keys), len(tokens), BLOCK_SIZE, head_of(tokens, salt, from_bytes=from_bytes))
 
 
 def _traced(record: dict[str, Any]) -> list[LoggedPrompt]:

@@ -39,6 +39,22 @@ def test_a_token_in_front_shifts_blocks_and_no_pieces() -> None:
     assert len(lost) <= 2
 
 
+def test_a_letter_in_front_shifts_no_pieces_of_bytes() -> None:
+    def of_text(text: str) -> Head:
+        data = text.encode()
+        tokens = array("I")
+        tokens.frombytes(data + bytes(-len(data) % 4))
+        return head_of(tokens, SALT, from_bytes=True)
+
+    text = " ".join(str(n) for n in words(1, 400))
+    plain, shifted = of_text(text), of_text("x" + text)
+    assert plain.tokens == (len(text) + 3) // 4
+    assert len(plain.blocks) == plain.tokens // 16
+    assert equal_blocks(plain, shifted) == 0
+    assert len(plain.pieces.keys() - shifted.pieces.keys()) <= 2
+    assert 0.99 * plain.tokens <= sum(length for _, length in plain.pieces.values()) <= plain.tokens
+
+
 def test_other_salts_give_other_fingerprints() -> None:
     tokens = array("I", words(1, 64))
     assert not set(head_of(tokens, 1).blocks) & set(head_of(tokens, 2).blocks)
