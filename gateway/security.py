@@ -34,12 +34,15 @@ class Security:
     admin_tls: Tls | None
     bounds: ConnectionLimits
     _admin_stored: str | None
+    _admin_certified: bool
     _open_paths: tuple[str, ...] = ()
     _guards: list[AdminGuard] = field(default_factory=list)
 
     def guarded(self, admin: Any) -> AdminGuard:
         """The admin app, behind the operator's credential."""
-        guard = AdminGuard(admin, self._admin_stored, open_paths=self._open_paths)
+        guard = AdminGuard(
+            admin, self._admin_stored, certified=self._admin_certified, open_paths=self._open_paths
+        )
         self._guards.append(guard)
         return guard
 
@@ -64,7 +67,7 @@ class Security:
         for tls, context in fresh:
             tls.switch(context)
         for guard in self._guards:
-            guard.stored = stored
+            guard.stored, guard.certified = stored, settings.admin_tls_client_ca is not None
         self.gate.authenticator = authenticator
         return waiting
 
@@ -109,6 +112,7 @@ def secure(settings: Settings, limiter: Limiter, observer: GateObserver) -> Secu
             max_connections=settings.max_connections,
         ),
         _admin_stored=stored,
+        _admin_certified=settings.admin_tls_client_ca is not None,
         _open_paths=("/metrics",) if settings.open_metrics else (),
     )
 

@@ -26,9 +26,11 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="GATEWAY_", extra="forbid", frozen=True)
 
     # where it listens
-    host: str = "127.0.0.1"
-    port: int = Field(8080, ge=0, le=65535)
-    admin_host: str = "127.0.0.1"
+    host: str = Field("127.0.0.1", description="address of the public port")
+    port: int = Field(8080, ge=0, le=65535, description="public port; 0 takes a free one")
+    admin_host: str = Field(
+        "127.0.0.1", description="address of the admin port; off loopback it needs a credential"
+    )
     admin_port: int = Field(-1, ge=-1, le=65535, description="metrics and admin; -1 is the port after `port`")
 
     # who may come in, and how
@@ -41,11 +43,13 @@ class Settings(BaseSettings):
     admin_token_file: Path | None = Field(None, description="file with the operator's token, or its hash")
     open_metrics: bool = Field(False, description="/metrics asks for no token")
     tls_cert: Path | None = Field(None, description="certificate chain of the public port, PEM")
-    tls_key: Path | None = None
+    tls_key: Path | None = Field(None, description="its key, PEM, without a passphrase")
     tls_client_ca: Path | None = Field(None, description="clients must show a certificate signed by it")
-    admin_tls_cert: Path | None = None
-    admin_tls_key: Path | None = None
-    admin_tls_client_ca: Path | None = None
+    admin_tls_cert: Path | None = Field(None, description="certificate chain of the admin port, PEM")
+    admin_tls_key: Path | None = Field(None, description="its key")
+    admin_tls_client_ca: Path | None = Field(
+        None, description="operators must show a certificate signed by it: as good as a token"
+    )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="origins whose pages may call the API from a browser"
     )
@@ -55,8 +59,8 @@ class Settings(BaseSettings):
         120.0, gt=0, description="seconds that a client may take nothing of its answer"
     )
     keep_alive_timeout: int = Field(75, ge=1, description="seconds between two requests of a connection")
-    max_head_bytes: int = Field(64 * 1024, ge=1024)
-    max_headers: int = Field(100, ge=10)
+    max_head_bytes: int = Field(64 * 1024, ge=1024, description="larger request heads get 431")
+    max_headers: int = Field(100, ge=10, description="more headers get 431")
     max_connections: int = Field(8192, ge=1, description="of clients, at each port")
 
     # the fleet
@@ -93,7 +97,7 @@ class Settings(BaseSettings):
     discovery_events_port: str = Field("", description="of their KV events, where it is not `kv-events`")
     discovery_replay_port: str = Field("", description="of their replay, where it is not `kv-replay`")
     kubernetes_selector: str = Field("", description="label selector of what stands for the engines")
-    kubernetes_resource: Literal["pods", "endpointslices"] = "pods"
+    kubernetes_resource: Literal["pods", "endpointslices"] = Field("pods", description="what is watched")
     kubernetes_namespace: str = Field("", description="empty: the gateway's own")
     kubeconfig: Path | None = Field(None, description="None: the pod's service account")
     dns_names: Annotated[tuple[str, ...], NoDecode] = Field((), description="_http._tcp.NAME, or NAME:PORT")
@@ -112,24 +116,30 @@ class Settings(BaseSettings):
     )
 
     # routing
-    policy: str = "estimated_ttft"
-    policy_params: dict[str, Any] = Field(default_factory=dict)
+    policy: str = Field("estimated_ttft", description="routing policy of all models that name none")
+    policy_params: dict[str, Any] = Field(default_factory=dict, description="its parameters")
     model_policies: dict[str, str] = Field(default_factory=dict, description="model → policy name")
-    index_max_blocks: int = Field(4_000_000, ge=1)
+    index_max_blocks: int = Field(4_000_000, ge=1, description="cap of the prefix index, in blocks")
     placement_ttl: float = Field(5.0, gt=0, description="seconds a promise lives without its event")
     seed: int | None = Field(None, description="fixes tie-breaks; for tests")
 
     # one request
     tries: int = Field(3, ge=1, le=10, description="workers tried before the first byte")
-    connect_timeout: float = Field(2.0, gt=0)
-    first_byte_timeout: float = Field(300.0, gt=0, description="to the first byte of a streamed answer")
-    whole_answer_timeout: float = Field(900.0, gt=0, description="to the first byte of any other answer")
-    idle_timeout: float = Field(120.0, gt=0)
-    total_timeout: float = Field(3600.0, gt=0)
+    connect_timeout: float = Field(2.0, gt=0, description="seconds to connect to a worker")
+    first_byte_timeout: float = Field(300.0, gt=0, description="seconds to the first byte of a stream")
+    whole_answer_timeout: float = Field(
+        900.0, gt=0, description="seconds to the first byte of any other answer"
+    )
+    idle_timeout: float = Field(120.0, gt=0, description="seconds between two pieces of an answer")
+    total_timeout: float = Field(3600.0, gt=0, description="seconds for all of an answer, tries included")
     retry_pause: float = Field(0.025, ge=0, description="seconds before the second try; doubles with each")
-    max_body_bytes: int = Field(32 * 1024 * 1024, ge=1024)
+    max_body_bytes: int = Field(
+        32 * 1024 * 1024, ge=1024, description="larger bodies get 413, as sent and as decompressed"
+    )
     tokenize_timeout: float = Field(0.5, gt=0, description="seconds for an engine's /tokenize")
-    door: Literal["strip", "refuse", "off"] = "strip"
+    door: Literal["strip", "refuse", "off"] = Field(
+        "strip", description="what becomes of fields that steer an engine's insides"
+    )
     door_fields: tuple[str, ...] | None = Field(
         None, description="body fields that the door takes out, in place of the standard list"
     )
@@ -152,8 +162,8 @@ class Settings(BaseSettings):
     slow_start: float = Field(30.0, ge=0, description="seconds in which a returning worker gets its share")
 
     # health
-    health_interval: float = Field(2.0, gt=0)
-    health_timeout: float = Field(2.0, gt=0)
+    health_interval: float = Field(2.0, gt=0, description="seconds between two looks at a worker")
+    health_timeout: float = Field(2.0, gt=0, description="seconds that a look may take")
 
     # the process
     shutdown_grace: float = Field(30.0, ge=0, description="seconds that open streams may take at shutdown")
@@ -162,8 +172,10 @@ class Settings(BaseSettings):
         None, description="where traces go: http://collector:4318/v1/traces; needs the extra `otel`"
     )
     trace_ratio: float = Field(0.1, ge=0, le=1, description="share of requests without a trace that get one")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    access_log: bool = True
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="of the log on stderr, JSON lines"
+    )
+    access_log: bool = Field(True, description="one line a request")
 
     @field_validator("discovery_port", "discovery_events_port", "discovery_replay_port", mode="before")
     @classmethod

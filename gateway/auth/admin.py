@@ -61,11 +61,15 @@ def is_loopback(host: str) -> bool:
 
 
 class AdminGuard:
-    """`stored` is the hash of the credential; None asks for none, which only a loopback port may."""
+    """`stored` is the hash of the token; None asks for none. `certified`: whoever gets here has shown
+    a client certificate. One of the two is needed where more than this machine can reach the port."""
 
-    def __init__(self, app: App, stored: str | None, *, open_paths: Collection[str] = ()) -> None:
+    def __init__(
+        self, app: App, stored: str | None, *, certified: bool = False, open_paths: Collection[str] = ()
+    ) -> None:
         self._app = app
         self.stored = stored
+        self.certified = certified
         self._open = ALWAYS_OPEN.union(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +96,7 @@ class AdminGuard:
         if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
             return 403, "permission_error", "requests of other sites' pages are refused"
         if self.stored is None:
-            if not is_loopback(urlsplit(f"//{host}").hostname or ""):
+            if not self.certified and not is_loopback(urlsplit(f"//{host}").hostname or ""):
                 return 403, "permission_error", f"this port serves its own machine, not {host!r}"
             return None
         token = _token(headers.get(b"authorization", b""))

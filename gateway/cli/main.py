@@ -7,7 +7,7 @@ import sys
 import click
 
 from gateway import __version__
-from gateway.cli import agent, analyze, doctor, explain, index, keys, plan, serve, up
+from gateway.cli import agent, analyze, doctor, explain, index, keys, plan, serve, settings, up
 from gateway.errors import GatewayError
 
 
@@ -23,6 +23,7 @@ cli.add_command(agent.command)
 cli.add_command(explain.command)
 cli.add_command(index.command)
 cli.add_command(keys.command)
+cli.add_command(settings.command)
 cli.add_command(plan.command)
 cli.add_command(doctor.command)
 cli.add_command(analyze.command)

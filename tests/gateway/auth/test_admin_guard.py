@@ -86,6 +86,13 @@ async def test_without_a_token_only_this_machine_by_its_own_names(base: str, sta
         assert (await http.post("/admin/workers")).status_code == status
 
 
+async def test_a_client_certificate_is_as_good_as_a_token() -> None:
+    async with client(None, "http://gateway.example:8081", certified=True) as http:
+        assert (await http.get("/admin/workers")).status_code == 200
+    async with client(sha256_of(TOKEN), "http://gateway.example:8081", certified=True) as http:
+        assert (await http.get("/admin/workers")).status_code == 401  # where both are asked for, both it is
+
+
 @pytest.mark.parametrize("stored", [None, sha256_of(TOKEN)])
 async def test_pages_of_other_sites_are_refused_even_where_a_browser_adds_the_token(
     stored: str | None,
