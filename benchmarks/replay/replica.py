@@ -92,7 +92,13 @@ class Replica:
             self._chosen(shape, loads, matched, winner)
         worker, load = self.workers[winner], loads[winner]
         notes = Notes(ahead_tokens=load.all_waiting_tokens, unit=size)
-        lease = Lease.take(load, prompt_tokens=prompt_tokens, matched_tokens=matched[winner])
+        lease = Lease.take(
+            load,
+            prompt_tokens=prompt_tokens,
+            matched_tokens=matched[winner],
+            keys=cacheable,
+            block_size=size,
+        )
         self._index.place(worker, full, now)
         route = Route(
             worker=worker,

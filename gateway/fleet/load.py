@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.types import WorkerId
+from gateway.types import BlockKey, WorkerId
+
+MARK_TOKENS = 256
+"""How far apart two looks at a context are: what two prompts have in common is known to so many tokens."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +27,10 @@ class WorkerLoad:
     decoding_tokens: int = 0
     """Context tokens of requests that are decoding: what their attention reads."""
     context_tokens: int = 0
-    """Prompt tokens of all requests in flight, cached ones too: the K/V that they keep from being evicted."""
+    """Prompt tokens of all requests in flight, cached ones too, what several have in common once: the K/V
+    that they keep from being evicted."""
+    marks: dict[BlockKey, int] = field(default_factory=dict, repr=False)
+    """Every 256 tokens of those prompts the key there, with how many of them have it."""
     peer_requests: int = 0
     peer_waiting_tokens: int = 0
     peer_decoding_tokens: int = 0
@@ -58,6 +64,15 @@ class WorkerLoad:
     def all_context_tokens(self) -> int:
         return self.context_tokens + self.peer_context_tokens
 
+    def common_context(self, keys: Sequence[BlockKey], block_size: int) -> int:
+        """How many leading tokens of a prompt are in use there already, in steps of 256."""
+        common = 0
+        for mark in _marks(keys, block_size):
+            if mark not in self.marks:
+                break
+            common += _mark_tokens(block_size)
+        return common
+
     @property
     def occupancy(self) -> float:
         """Share of its cache that holds something, 0…1; 0 where its capacity is not known."""
@@ -86,6 +101,8 @@ class Lease:
     context_tokens: int
     on_release: Callable[[], None] | None = None
     """Called once, after the place is free again: whoever queues for one wakes up."""
+    marks: Sequence[BlockKey] = ()
+    mark_tokens: int = 0
     _decoding: bool = field(default=False, init=False)
     _released: bool = field(default=False, init=False)
 
@@ -96,13 +113,18 @@ class Lease:
         *,
         prompt_tokens: int,
         matched_tokens: int,
+        keys: Sequence[BlockKey] = (),
+        block_size: int = 16,
         on_release: Callable[[], None] | None = None,
     ) -> Lease:
         uncached = max(0, prompt_tokens - matched_tokens)
         load.requests += 1
         load.waiting_tokens += uncached
-        load.context_tokens += prompt_tokens
-        return cls(load, uncached, prompt_tokens, on_release)
+        lease = cls(
+            load, uncached, prompt_tokens, on_release, _marks(keys, block_size), _mark_tokens(block_size)
+        )
+        lease._hold_context()
+        return lease
 
     @property
     def worker(self) -> WorkerId:
@@ -125,13 +147,31 @@ class Lease:
             return
         self._released = True
         self.load.requests -= 1
-        self.load.context_tokens -= self.context_tokens
+        self._let_context_go()
         if self._decoding:
             self.load.decoding_tokens -= self.context_tokens
         else:
             self.load.waiting_tokens -= self.uncached_tokens
         if self.on_release is not None:
             self.on_release()
+
+    def _hold_context(self) -> None:
+        load, known = self.load, self.load.marks
+        load.context_tokens += self.context_tokens
+        for mark in self.marks:
+            users = known.get(mark, 0)
+            known[mark] = users + 1
+            if users:
+                load.context_tokens -= self.mark_tokens
+
+    def _let_context_go(self) -> None:
+        load, known = self.load, self.load.marks
+        load.context_tokens -= self.context_tokens
+        for mark in self.marks:
+            users = known.pop(mark) - 1
+            if users:
+                known[mark] = users
+                load.context_tokens += self.mark_tokens
 
 
 class LoadVector(NamedTuple):
@@ -212,3 +252,12 @@ class LoadBoard:
         load.peer_waiting_tokens = sum(v.waiting_tokens for v in vectors)
         load.peer_decoding_tokens = sum(v.decoding_tokens for v in vectors)
         load.peer_context_tokens = sum(v.context_tokens for v in vectors)
+
+
+def _marks(keys: Sequence[BlockKey], block_size: int) -> Sequence[BlockKey]:
+    step = _mark_tokens(block_size) // block_size
+    return keys[step - 1 :: step]
+
+
+def _mark_tokens(block_size: int) -> int:
+    return max(1, MARK_TOKENS // block_size) * block_size

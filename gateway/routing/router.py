@@ -223,6 +223,8 @@ class Router:
             load,
             prompt_tokens=reading.prompt_tokens,
             matched_tokens=matched,
+            keys=reading.shape.keys,
+            block_size=reading.target.unit,
             on_release=self._admission.wake_all if self._admission is not None else None,
         )
         self._promise(worker, reading, matched, now)

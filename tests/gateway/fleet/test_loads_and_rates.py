@@ -4,7 +4,7 @@ import pytest
 
 from gateway.fleet.load import Lease, LoadBoard, LoadVector, WorkerLoad
 from gateway.fleet.rates import PrefillRates
-from gateway.types import WorkerId
+from gateway.types import BlockKey, WorkerId
 
 A, B = WorkerId("http://a:1"), WorkerId("http://b:1")
 
@@ -119,3 +119,32 @@ def test_rates_follow_a_worker_that_changes() -> None:
     for _ in range(100):
         rates.observe(A, 1000, 0.5)
     assert rates.tokens_per_second(A) == pytest.approx(2000.0, rel=0.02)
+
+
+def test_what_prompts_in_flight_have_in_common_counts_once() -> None:
+    """Keys stand for 16 tokens each; looked at every 256, which is every 16th key."""
+    board = LoadBoard()
+    load = board.add(A)
+    common = [BlockKey(i) for i in range(40)]  # 640 tokens, of which 512 are seen to be in common
+    one, two = (common + [BlockKey(1000 * n + i) for i in range(30)] for n in (1, 2))
+    first = Lease.take(load, prompt_tokens=1130, matched_tokens=0, keys=one)
+    assert load.context_tokens == 1130
+    assert load.common_context(two, 16) == 512
+    second = Lease.take(load, prompt_tokens=1130, matched_tokens=640, keys=two)
+    assert load.context_tokens == 1130 + 1130 - 512
+    first.release()
+    # what the second one needs is still there
+    assert load.context_tokens == 1130
+    second.release()
+    second.release()
+    assert (load.context_tokens, load.marks) == (0, {})
+
+
+def test_blocks_larger_than_the_marks_distance_are_their_own_marks() -> None:
+    load = LoadBoard().add(A)
+    lease = Lease.take(
+        load, prompt_tokens=1025, matched_tokens=0, keys=[BlockKey(1), BlockKey(2)], block_size=512
+    )
+    assert load.common_context([BlockKey(1), BlockKey(3)], 512) == 512
+    lease.release()
+    assert load.marks == {}

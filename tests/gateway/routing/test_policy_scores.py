@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import ConfigError
-from gateway.fleet.load import WorkerLoad
+from gateway.fleet.load import Lease, WorkerLoad
 from gateway.routing.choose import pick
 from gateway.routing.policies.additive import Additive
 from gateway.routing.policies.consistent_hash import ConsistentHash
@@ -59,6 +59,26 @@ def test_a_busy_holder_loses_to_an_idle_stranger() -> None:
     scores = EstimatedTTFT().score(SHAPE, fleet, [992, 0])
     assert scores == [5048.0, 2000.0]  # 5000 + 2·16 + 16·1
     assert pick(scores, fleet, [992, 0], Random(1)) == 1
+
+
+def test_a_holder_whose_cache_is_all_in_use_loses_to_one_with_room() -> None:
+    fleet = loads(
+        {"context_tokens": 3600, "capacity_tokens": 4000},
+        {"context_tokens": 2000, "peer_context_tokens": 1000, "capacity_tokens": 4000},
+        {"context_tokens": 9000},  # nobody knows how much it holds
+    )
+    # 2·(1000−800) and 600 tokens too many four times; 2·1000 and just enough room; 2·1000
+    assert EstimatedTTFT().score(SHAPE, fleet, [800, 0, 0]) == [2800.0, 2000.0, 2000.0]
+
+
+def test_context_that_is_in_use_already_needs_no_more_room() -> None:
+    (load,) = loads({"capacity_tokens": 1200})
+    keys = [BlockKey(i) for i in range(62)]
+    Lease.take(load, prompt_tokens=1000, matched_tokens=0, keys=keys).first_byte()
+    load.requests = 0
+    # 800 tokens too many, of which 768 are those of the request in flight: 2·16 + 4·32
+    shape = RequestShape(prompt_tokens=1000, keys=keys)
+    assert EstimatedTTFT().score(shape, [load], [992]) == [160.0]
 
 
 def test_product() -> None:
