@@ -80,7 +80,8 @@ Script = Callable[[Turn], Awaitable[None]]
 
 
 class FaultyEngine:
-    """`async with FaultyEngine(script, …) as engine`: request n plays script n, later ones the last."""
+    """`async with FaultyEngine(script, …) as engine`: request n plays script n, later ones the last. With a
+    `model`, the questions of the control plane (GET) are answered as a healthy engine of it would."""
 
     def __init__(
         self,
@@ -88,7 +89,9 @@ class FaultyEngine:
         host: str = "127.0.0.1",
         port: int = 0,
         tls: ssl.SSLContext | None = None,
+        model: str | None = None,
     ) -> None:
+        self.model = model
         self.scripts = list(scripts)
         self.seen: list[Seen] = []
         self.arrived = asyncio.Event()
@@ -114,6 +117,10 @@ class FaultyEngine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
 
+    def refuse(self) -> None:
+        """No connection is accepted any more."""
+        self._server.close()
+
     @property
     def url(self) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -126,6 +133,9 @@ class FaultyEngine:
         number, self.connections = self.connections, self.connections + 1
         try:
             while (seen := await _read_request(reader, number)) is not None:
+                if self.model is not None and seen.method == "GET":
+                    await _control(seen, self.model)(Turn(seen, reader, writer))
+                    continue
                 self.seen.append(seen)
                 self.arrived.set()
                 turn = Turn(seen, reader, writer, engine=self)
@@ -139,6 +149,14 @@ class FaultyEngine:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+
+def _control(seen: Seen, model: str) -> Script:
+    if seen.target == "/health":
+        return answers(b"")
+    if seen.target == "/v1/models":
+        return answers(json.dumps({"object": "list", "data": [{"id": model, "object": "model"}]}).encode())
+    return answers(b'{"detail":"Not Found"}', 404)
 
 
 async def _read_request(reader: asyncio.StreamReader, connection: int) -> Seen | None:
