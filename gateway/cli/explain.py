@@ -17,29 +17,33 @@ from gateway.errors import ConfigError, UpstreamConnectError
 @click.command("explain")
 @click.argument("body", type=click.File("r"), default="-")
 @click.option("--admin-url", default="http://127.0.0.1:8081", show_default=True, envvar="GATEWAY_ADMIN_URL")
+@click.option("--admin-token", envvar="GATEWAY_ADMIN_TOKEN", help="Where the admin port asks for one.")
 @click.option("--path", default=None, help="API path of the request.  [told from the body]")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as JSON.")
-def command(body: TextIO, admin_url: str, path: str | None, as_json: bool) -> None:
+def command(body: TextIO, admin_url: str, admin_token: str | None, path: str | None, as_json: bool) -> None:
     """Say where a request would go without sending it. BODY is a file with an OpenAI request body, or stdin.
 
     \b
     echo '{"model": "…", "messages": [{"role": "user", "content": "Hello"}]}' | prefix-gateway explain
     """
-    answer = _ask(admin_url, body.read(), path)
+    answer = _ask(admin_url, admin_token, body.read(), path)
     if as_json:
         click.echo(json.dumps(answer, indent=2))
         return
     _show(answer)
 
 
-def _ask(admin_url: str, text: str, path: str | None) -> dict[str, Any]:
+def _ask(admin_url: str, token: str | None, text: str, path: str | None) -> dict[str, Any]:
     params = {} if path is None else {"path": path}
+    headers = {"content-type": "application/json"}
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
     try:
         answer = httpx.post(
             admin_url.rstrip("/") + "/admin/explain",
             content=text.encode(),
             params=params,
-            headers={"content-type": "application/json"},
+            headers=headers,
             timeout=30.0,
             trust_env=False,
         )

@@ -130,15 +130,15 @@ def event_source(
 
 
 def reachable(endpoint: object, host: str) -> str | None:
-    """An endpoint as an engine binds it (``tcp://*:5557``) as one to connect to: on the engine's own host."""
+    """An endpoint as an engine binds it (``tcp://*:5557``) as one to connect to: on the engine's own host,
+    whatever address it names. Another interface of it is for the operator to name: nobody is led elsewhere by
+    what an engine says."""
     if not isinstance(endpoint, str) or not endpoint.startswith("tcp://"):
         return None
-    bound, colon, port = endpoint.removeprefix("tcp://").rpartition(":")
+    _, colon, port = endpoint.removeprefix("tcp://").rpartition(":")
     if not colon or not port.isdigit():
         return None
-    if bound in ("*", "0.0.0.0", "[::]", "::"):  # noqa: S104 - read, not bound
-        bound = f"[{host}]" if ":" in host else host
-    return f"tcp://{bound}:{port}"
+    return f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _json_object(content: bytes | None) -> dict[str, object]:

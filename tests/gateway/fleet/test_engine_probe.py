@@ -128,6 +128,8 @@ async def test_bound_endpoints_become_reachable_ones() -> None:
     assert reachable("tcp://*:5557", "10.0.0.7") == "tcp://10.0.0.7:5557"
     assert reachable("tcp://0.0.0.0:5557", "fd00::7") == "tcp://[fd00::7]:5557"
     assert reachable("tcp://[::]:5557", "engine-0") == "tcp://engine-0:5557"
-    assert reachable("tcp://10.1.1.1:5557", "engine-0") == "tcp://10.1.1.1:5557"
+    # an engine can't send the gateway elsewhere: a metadata service, another tenant's host
+    assert reachable("tcp://10.1.1.1:5557", "engine-0") == "tcp://engine-0:5557"
+    assert reachable("tcp://169.254.169.254:80", "10.0.0.7") == "tcp://10.0.0.7:80"
     assert reachable("inproc://kv", "engine-0") is None
     assert reachable(None, "engine-0") is None
