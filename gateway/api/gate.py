@@ -6,6 +6,7 @@ door lets through for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -26,6 +27,7 @@ TENANT = "tenant:"
 """How the salts of keys begin at the engine. No client's own word may."""
 _LONGEST_SALT = 128
 """What vLLM takes (0.32)."""
+_MODEL_PARTS = re.compile(rb"""name\s*=\s*["']?model["']?\s*[;\r\n]""", re.IGNORECASE)
 _BYTES_A_TOKEN = 4
 """Of English text; an estimate that the engine's count puts right."""
 
@@ -82,6 +84,9 @@ class Visit:
         if self.key is None:
             return
         self.check_model(call.prompt.model)
+        if self.key.restricted and call.fields is None and len(_MODEL_PARTS.findall(call.body)) > 1:
+            # a form that names two: which of them counts is the engine's choice
+            raise Forbidden("this API key is for certain models: name one", param="model")
         if call.endpoint.caches and call.fields is not None:
             own = call.fields.get("cache_salt")
             salt = self.salt_for(own if isinstance(own, str) else "")
