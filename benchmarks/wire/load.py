@@ -1,0 +1,125 @@
+"""An open-loop load generator on bare asyncio protocols: arrivals do not wait for answers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+
+@dataclass(slots=True)
+class Result:
+    """Times in seconds from the arrival that was due, so that a late generator can't hide a queue."""
+
+    first_byte: list[float] = field(default_factory=list)
+    total: list[float] = field(default_factory=list)
+    failed: int = 0
+    late_s: float = 0.0
+    """The longest that an arrival was sent after it was due: what the generator itself adds."""
+
+
+class _Exchange(asyncio.Protocol):
+    """One connection, reused; `done` is set when an answer is whole."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def send(self, request: bytes) -> asyncio.Future[bool]:
+        self.first: float | None = None
+        self._head, self._left, self._tail = b"", -1, b""
+        self._status_ok = False
+        self.done: asyncio.Future[bool] = self._loop.create_future()
+        self.transport.write(request)
+        return self.done
+
+    def data_received(self, data: bytes) -> None:
+        if self.first is None:
+            self.first = self._loop.time()
+        if self._left == -1:
+            self._head += data
+            end = self._head.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head, data = self._head[:end].lower(), self._head[end + 4 :]
+            self._status_ok = head.startswith(b"http/1.1 200")
+            at = head.find(b"content-length:")
+            self._left = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else -2
+        if self._left >= 0:
+            self._left -= len(data)
+            if self._left <= 0:
+                self._finish(self._status_ok)
+        else:
+            self._tail = (self._tail + data)[-5:]
+            if self._tail == b"0\r\n\r\n":
+                self._finish(self._status_ok)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._finish(False)
+
+    def _finish(self, ok: bool) -> None:
+        if hasattr(self, "done") and not self.done.done():
+            self.done.set_result(ok)
+
+
+async def run(
+    port: int, requests: Sequence[bytes], *, rate: float, seconds: float, seed: int = 1, timeout: float = 60.0
+) -> Result:
+    """Poisson arrivals at `rate` a second for `seconds`; `requests` are whole HTTP requests, in turn."""
+    rng, loop, result = random.Random(seed), asyncio.get_running_loop(), Result()
+    idle: list[_Exchange] = []
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def one(request: bytes, due: float) -> None:
+        try:
+            while idle and idle[-1].closed:
+                idle.pop()
+            if idle:
+                connection = idle.pop()
+            else:
+                _, connection = await loop.create_connection(_Exchange, "127.0.0.1", port)
+            async with asyncio.timeout(timeout):
+                ok = await connection.send(request)
+        except (OSError, TimeoutError):
+            result.failed += 1
+            return
+        if not ok or connection.first is None:
+            result.failed += 1
+            return
+        result.first_byte.append(connection.first - due)
+        result.total.append(loop.time() - due)
+        if not connection.closed:
+            idle.append(connection)
+
+    due, end, n = loop.time(), loop.time() + seconds, 0
+    while due < end:
+        wait = due - loop.time()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        result.late_s = max(result.late_s, loop.time() - due)
+        task = asyncio.create_task(one(requests[n % len(requests)], due))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        n += 1
+        due += rng.expovariate(rate)
+    await asyncio.gather(*tasks)
+    for connection in idle:
+        connection.transport.close()
+    return result
+
+
+def http_request(path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "host: bench",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+    ]
+    lines += [f"{k}: {v}" for k, v in (headers or {}).items()]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
