@@ -18,6 +18,7 @@ from gateway.api.advice import advice_routes
 from gateway.api.cors import ASGIApp, with_cors
 from gateway.api.endpoints import EndpointTable
 from gateway.api.fleet_view import FleetView
+from gateway.api.hot_prefixes import HotPrefixes
 from gateway.api.index_routes import index_routes
 from gateway.api.knowledge import Knowledge, ShareMetrics
 from gateway.api.openai import PublicApp
@@ -32,6 +33,8 @@ from gateway.api.recorder import (
     Recorders,
 )
 from gateway.api.serve import ProxyService
+from gateway.api.state_gauges import Bounds
+from gateway.api.timed_encoders import timed
 from gateway.api.tracing import Tracer
 from gateway.api.traffic import Traffic
 from gateway.auth.admin import AdminGuard
@@ -70,6 +73,7 @@ from gateway.settings import Settings
 from gateway.shared_index import check_store, make_share, make_store
 from gateway.store.connection import Store
 from gateway.upstream.client import UpstreamClient
+from gateway.watching import export_state
 
 
 @dataclass(slots=True)
@@ -216,7 +220,7 @@ def build(settings: Settings) -> App:
         guard,
         index,
         table,
-        traffic.listening(encoders.get),
+        traffic.listening(timed(encoders.get, metrics.tokenize_seconds, clock)),
         clock=clock,
         random=random,
         held=lambda: index.stats().held,
@@ -238,10 +242,11 @@ def build(settings: Settings) -> App:
         limits=health(settings),
     )
     client = UpstreamClient()
+    hot = HotPrefixes()
     service = ProxyService(
         router,
         client,
-        Recorders(_recorder(settings, metrics, followers, registry), traffic),
+        Recorders(_recorder(settings, metrics, followers, registry), traffic, hot),
         read_prompt,
         options=serve_options(settings),
         gate=security.gate,
@@ -251,7 +256,8 @@ def build(settings: Settings) -> App:
     )
     readiness = Readiness(registry, encoders, knowledge)
     view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)
-    metrics.registry.register(LiveState(view.gauges))
+    bounds = Bounds(settings.index_max_blocks, settings.queue_size)
+    export_state(metrics, registry, view, guard, bounds, hot, readiness, clock)
     metrics.registry.register(LiveState(knowledge.gauges))
     if replicas is not None:
         metrics.registry.register(LiveState(replicas.gauges))

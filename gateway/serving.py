@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import uvicorn
 import uvloop
+from prometheus_client import disable_created_metrics
 
 from gateway.api.listener import ListenerOptions, bind, make_listener, url_of
 from gateway.app import App, build
@@ -38,6 +39,7 @@ def serve(
 ) -> None:
     """Serves until a signal. Without `read_settings`, a reload reads the files that `settings` name, and
     nothing else. Raises ConfigError when a port is taken."""
+    disable_created_metrics()  # a second series beside every counter, which nobody reads
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, on_ready, read_settings or (lambda: settings)))
 
