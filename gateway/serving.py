@@ -39,7 +39,8 @@ def serve(
 ) -> None:
     """Serves until a signal. Without `read_settings`, a reload reads the files that `settings` name, and
     nothing else. Raises ConfigError when a port is taken."""
-    disable_created_metrics()  # a second series beside every counter, which nobody reads
+    # or there is a second series beside every counter, which nobody reads
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, on_ready, read_settings or (lambda: settings)))
 
