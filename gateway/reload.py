@@ -7,7 +7,7 @@ keeps its value and is named. The index, open requests and workers that nobody c
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import httpx
@@ -50,11 +50,14 @@ class Reloader:
     security: Security
     control: httpx.AsyncClient
     random: Random
+    _started_with: Settings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started_with = self.settings
 
     def reload(self, new: Settings) -> list[str]:
         """Names of changed settings that wait for a restart. Raises ConfigError, and then nothing changed."""
-        old = self.settings
-        changed = {name for name in Settings.model_fields if getattr(new, name) != getattr(old, name)}
+        changed = _differences(self.settings, new)
         specs, table, options = worker_specs(new), policies(new, self.random), serve_options(new)
         waiting = self.security.reload(new)
         self.service.reconfigure(options)
@@ -67,7 +70,7 @@ class Reloader:
         if "log_level" in changed:
             logging.getLogger().setLevel(new.log_level.upper())
         self.settings, self.specs = new, specs
-        return sorted((changed - LIVE) | waiting)
+        return sorted((_differences(self._started_with, new) - LIVE) | waiting)
 
     def _exchange(self, specs: tuple[WorkerSpec, ...]) -> None:
         before = {spec.id: spec for spec in self.specs}
@@ -92,6 +95,10 @@ class Reloader:
         except ConfigError as error:
             # somebody added it by hand before, or it fits into no pool: the others count all the same
             log.error("a worker was not taken up", extra={"worker": spec.id, "reason": error.message})
+
+
+def _differences(one: Settings, other: Settings) -> set[str]:
+    return {name for name in Settings.model_fields if getattr(one, name) != getattr(other, name)}
 
 
 def show_to_workers(control: httpx.AsyncClient, authorization: bytes | None) -> None:
