@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -114,6 +116,10 @@ class FleetView:
     def index(self) -> IndexStats:
         return self._index.stats()
 
+    def queued(self) -> dict[str, int]:
+        """Requests that wait for a place, by model."""
+        return self._admission.depths()
+
     def verify_index(self) -> None:
         self._index.check_integrity()
 
@@ -183,8 +189,11 @@ class FleetView:
             "gateway_queue_requests",
             "Requests that wait for a place.",
             ("model",),
-            [((pool,), depth) for pool, depth in self._admission.depths().items()],
+            [((pool,), depth) for pool, depth in self.queued().items()],
         )
+        with contextlib.suppress(RuntimeError):  # where no loop runs there are none
+            tasks = len(asyncio.all_tasks())
+            yield Gauge("gateway_tasks", "Tasks of the event loop: steady when idle.", (), [((), tasks)])
 
     def _worker(self, worker: Worker, held: int) -> WorkerView:
         load, info = self._board.add(worker.id), worker.info
