@@ -18,7 +18,6 @@ from gateway.api.advice import advice_routes
 from gateway.api.cors import ASGIApp, with_cors
 from gateway.api.endpoints import EndpointTable
 from gateway.api.fleet_view import FleetView
-from gateway.api.hot_prefixes import HotPrefixes
 from gateway.api.index_routes import index_routes
 from gateway.api.knowledge import Knowledge, ShareMetrics
 from gateway.api.openai import PublicApp
@@ -73,7 +72,7 @@ from gateway.settings import Settings
 from gateway.shared_index import check_store, make_share, make_store
 from gateway.store.connection import Store
 from gateway.upstream.client import UpstreamClient
-from gateway.watching import export_state
+from gateway.watching import Watching
 
 
 @dataclass(slots=True)
@@ -241,12 +240,15 @@ def build(settings: Settings) -> App:
         random=random.random,
         limits=health(settings),
     )
+    readiness = Readiness(registry, encoders, knowledge)
+    view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)
+    watching = Watching(view, readiness, Bounds(settings.index_max_blocks, settings.queue_size), clock)
+    watching.export(metrics, registry, guard)
     client = UpstreamClient()
-    hot = HotPrefixes()
     service = ProxyService(
         router,
         client,
-        Recorders(_recorder(settings, metrics, followers, registry), traffic, hot),
+        Recorders(_recorder(settings, metrics, followers, registry), traffic, watching.recorder),
         read_prompt,
         options=serve_options(settings),
         gate=security.gate,
@@ -254,10 +256,6 @@ def build(settings: Settings) -> App:
         clock=clock,
         rng=random,
     )
-    readiness = Readiness(registry, encoders, knowledge)
-    view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)
-    bounds = Bounds(settings.index_max_blocks, settings.queue_size)
-    export_state(metrics, registry, view, guard, bounds, hot, readiness, clock)
     metrics.registry.register(LiveState(knowledge.gauges))
     if replicas is not None:
         metrics.registry.register(LiveState(replicas.gauges))
@@ -281,7 +279,11 @@ def build(settings: Settings) -> App:
                 make_policy=lambda name, params: make_policy(name, params, random=random),
                 vet=security.vet,
                 readiness=readiness,
-                more=(advice_routes(traffic), index_routes(knowledge)),
+                more=(
+                    advice_routes(traffic),
+                    index_routes(knowledge),
+                    watching.page(table, queue, store, replicas, lambda: readiness.draining),
+                ),
             )
         ),
         security=security,

@@ -99,11 +99,11 @@ def _view(worker: Worker, reading: Reading, weighing: Weighing, load: WorkerLoad
         prefill_rate=load.prefill_rate,
         score=None if score is None or abs(score) == float("inf") else score,
         chosen=index is not None and index == weighing.winner,
-        verdict=_verdict(worker, index, weighing),
+        verdict=verdict(worker, index, weighing),
     )
 
 
-def _verdict(worker: Worker, index: int | None, weighing: Weighing) -> str:
+def verdict(worker: Worker, index: int | None, weighing: Weighing) -> str:
     if index is None:
         return f"not a candidate: {weighing.refusals[worker.id].text}"
     assert weighing.winner is not None  # noqa: S101 - there is a candidate, so somebody won
