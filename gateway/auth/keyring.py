@@ -24,7 +24,8 @@ class Keyring:
         _refuse_doubles(self.keys)
         self._fast = {h: key for key in self.keys for h in key.hashes if not is_slow(h)}
         self._slow = [(h, key) for key in self.keys for h in key.hashes if is_slow(h)]
-        self._seen: OrderedDict[str, ApiKey | None] = OrderedDict()
+        self._known: dict[str, ApiKey] = {}
+        self._wrong: OrderedDict[str, None] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -38,16 +39,21 @@ class Keyring:
             return key if any(hmac.compare_digest(digest, stored) for stored in key.hashes) else None
         if not self._slow:
             return None
-        if digest in self._seen:
-            self._seen.move_to_end(digest)
-            return self._seen[digest]
-        # wrong keys in numbers may make each other wait, not the requests of good ones
+        if digest in self._known or digest in self._wrong:
+            return self._known.get(digest)
+        # wrong keys in numbers make each other wait, not the keys that have been seen to be good
         async with self._one_at_a_time:
-            if digest not in self._seen:
-                self._seen[digest] = await asyncio.to_thread(self._try_slow, secret)
-                while len(self._seen) > _REMEMBERED:
-                    self._seen.popitem(last=False)
-            return self._seen[digest]
+            if digest not in self._known and digest not in self._wrong:
+                self._remember(digest, await asyncio.to_thread(self._try_slow, secret))
+        return self._known.get(digest)
+
+    def _remember(self, digest: str, key: ApiKey | None) -> None:
+        if key is not None:
+            self._known[digest] = key  # as many as there are slow hashes
+            return
+        self._wrong[digest] = None
+        if len(self._wrong) > _REMEMBERED:
+            self._wrong.popitem(last=False)
 
     def _try_slow(self, secret: str) -> ApiKey | None:
         found: ApiKey | None = None
