@@ -164,7 +164,7 @@ CACHE = Board(
                     (
                         Query(
                             f"max (sum by (instance) (gateway_index_blocks{{{REPLICA}}}) "
-                            f"/ (gateway_index_distinct_blocks{{{REPLICA}}} > 0))",
+                            f"/ (sum by (instance) (gateway_index_distinct_blocks{{{REPLICA}}}) > 0))",
                             "copies",
                         ),
                     ),

@@ -1,0 +1,116 @@
+"""A fleet with everything a dashboard can show, under traffic of every kind, scraped by a real Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from tests.e2e.conftest import Fleet, wait_until
+from tests.e2e.prometheus import Prometheus, prometheus
+from tests.e2e.replicas import Engine, Site, site
+from tests.servers import Server, standalone
+
+MODEL = "sim"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SYSTEM = "You help customers of a shop for garden tools, politely and briefly, in complete sentences. " * 8
+
+
+@dataclass
+class Watched:
+    site: Site
+    redis: Server
+    engines: list[Engine]
+    replicas: list[Fleet]
+    prometheus: Prometheus
+    traffic: Traffic
+
+
+@dataclass
+class Traffic:
+    """Chats over one system prompt, streamed and whole, at every replica; strangers, mistakes, and clients
+    that leave."""
+
+    replicas: list[Fleet]
+    asked: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self, clients: int = 3) -> None:
+        self._threads = [
+            threading.Thread(target=self._client, args=(i,), name=f"client {i}", daemon=True)
+            for i in range(clients)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def _client(self, number: int) -> None:
+        draw = random.Random(number)
+        turns: list[dict[str, str]] = []
+        with httpx.Client(trust_env=False, timeout=60) as http:
+            while not self._stop.wait(0.05):
+                url = draw.choice(self.replicas).url
+                with contextlib.suppress(httpx.TransportError):  # a replica may be told to end
+                    self._one(http, url, draw, turns)
+                self.asked += 1
+
+    def _one(self, http: httpx.Client, url: str, draw: random.Random, turns: list[dict[str, str]]) -> None:
+        dice = draw.random()
+        if dice < 0.05:
+            http.post(url + "/v1/chat/completions", json={"model": "unknown", "messages": []})
+            return
+        if dice < 0.15:
+            stranger = [draw.randrange(5, 400) for _ in range(200)]
+            http.post(url + "/v1/completions", json={"model": MODEL, "prompt": stranger, "max_tokens": 2})
+            return
+        if len(turns) > 8:
+            turns.clear()
+        turns.append({"role": "user", "content": f"Question {draw.randrange(1000)}: is rust a problem?"})
+        body = {
+            "model": MODEL,
+            "messages": [{"role": "system", "content": SYSTEM}, *turns],
+            "max_tokens": 8,
+            "stream": dice < 0.85,
+            "ignore_eos": True,
+        }
+        parent = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+        with http.stream("POST", url + "/v1/chat/completions", json=body, headers=parent) as answer:
+            if dice < 0.2:
+                return  # left before the first word
+            answer.read()
+        turns.append({"role": "assistant", "content": "A little oil now and then."})
+
+
+@contextmanager
+def watched(folder: Path) -> Iterator[Watched]:
+    with standalone(folder / "redis") as redis, site(folder / "site", redis.url) as here:
+        engines = [here.engine("tiny") for _ in range(2)]
+        here.wait(*engines)
+        replicas = [here.gateway(engines=engines) for _ in range(2)]
+        here.wait(*replicas, workers=2)
+        wait_until(lambda: all(r.metric("gateway_peers") == 1 for r in replicas), 60, "peers")
+        jobs = {
+            "prefix-gateway": [replica.admin.removeprefix("http://") for replica in replicas],
+            "engines": [engine.url.removeprefix("http://") for engine in engines],
+        }
+        with prometheus(folder / "prometheus", jobs) as watcher:
+            traffic = Traffic(replicas)
+            traffic.start()
+            try:
+                began = time.time()
+                wait_until(lambda: traffic.asked > 60 and time.time() - began > 20, 120, "traffic")
+                yield Watched(here, redis, engines, replicas, watcher, traffic)
+            finally:
+                traffic.stop()
