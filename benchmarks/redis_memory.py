@@ -42,7 +42,7 @@ async def measure(port: int, blocks: int) -> None:
     shelf = Shelf(store, WORKER, load_scripts())
     await _up(store)
     empty = await _used(store)
-    seconds = await _fill(shelf, blocks)
+    seconds = await fill(shelf, blocks)
     stream = await store.command("MEMORY", "USAGE", store.keys.changes(WORKER), "SAMPLES", 0) or 0
     held = await store.command("MEMORY", "USAGE", store.keys.held(WORKER), "SAMPLES", 1000)
     names = await store.command("MEMORY", "USAGE", store.keys.names(WORKER), "SAMPLES", 1000)
@@ -76,7 +76,8 @@ async def _up(store: Store) -> None:
             return
 
 
-async def _fill(shelf: Shelf, blocks: int) -> float:
+async def fill(shelf: Shelf, blocks: int) -> float:
+    """Writes a worker's books of so many blocks; returns the seconds it took. Its lease is kept for 600 s."""
     random, began = Random(7), time.perf_counter()
     grant = await shelf.acquire("benchmark", 600)
     assert grant is not None

@@ -30,6 +30,7 @@ from gateway.fleet.probe import EngineProbe
 from gateway.fleet.registry import Registry
 from gateway.fleet.sharing.registrations import Registrations, RegistrationState
 from gateway.fleet.worker import WorkerSpec
+from gateway.shared_index import check_store
 from gateway.store.connection import DEFAULT_PREFIX, Store
 from gateway.store.url import parse_store_url
 
@@ -60,16 +61,17 @@ async def run_agent(options: AgentOptions) -> int:
     stop, hurry = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, hurry)
-    child = await Child.start(argv) if argv else None
+    store = Store(url, prefix=options.redis_prefix)
     try:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            store = Store(url, prefix=options.redis_prefix)
-            try:
+        await check_store(store, wait=False)
+        child = await Child.start(argv) if argv else None
+        try:
+            async with httpx.AsyncClient(trust_env=False) as client:
                 await _Agent(options, store, client, specs).run(child, stop, hurry)
-            finally:
-                await store.close()
+        finally:
+            code = await child.stop(options.stop_timeout) if child is not None else 0
     finally:
-        code = await child.stop(options.stop_timeout) if child is not None else 0
+        await store.close()
     return code
 
 

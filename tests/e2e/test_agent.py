@@ -141,6 +141,17 @@ def test_what_is_missing_is_said_before_anything_starts(here: Site) -> None:
     assert "no engine: give --engine URL" in _log(here, agent)
 
 
+def test_a_wrong_password_is_said_before_the_engine_starts(tmp_path: Path) -> None:
+    with (
+        standalone(tmp_path / "redis", password="right") as redis,
+        site(tmp_path / "site", f"redis://:wrong-one@127.0.0.1:{redis.port}") as here,
+    ):
+        agent = here.agent(*engine_command(free_tcp_port(), free_tcp_port()))
+        assert agent.wait(60) == 2
+        assert "refuses us" in _log(here, agent)
+        assert "wrong-one" not in _log(here, agent)
+
+
 def _log(here: Site, process: subprocess.Popen[bytes]) -> str:
     number = here.processes.index(process)
     log: Path = next(here.folder.glob(f"{number:02d}-*.log"))

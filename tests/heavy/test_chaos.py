@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.conftest import Fleet, wait_until
+from tests.e2e.conftest import Fleet
 from tests.e2e.proxy import stalling_proxy
 from tests.e2e.replicas import Engine, Site, site
 from tests.e2e.traffic import Sample, Traffic, p99, traffic
@@ -28,6 +28,14 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1800)]
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "5"))
 RECOVERY_S = 30.0
 """Patience; what it really took is measured."""
+
+
+def wait_until(condition: Callable[[], bool], timeout: float, what: str) -> None:
+    """Asks five times a second: who watches must not be the load."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come true within {timeout} s"
+        time.sleep(0.2)
 
 
 @dataclass
@@ -47,10 +55,15 @@ class Field:
     def peers(self, count: int = 1) -> Callable[[], bool]:
         return lambda: all(replica.metric("gateway_peers") == count for replica in self.replicas)
 
-    def breathe(self, requests: int = 40) -> float:
+    def breathe(self, requests: int = 100) -> float:
         """Some traffic without trouble; when it began."""
         began, count = time.monotonic(), len(self.traffic.samples) + requests
-        wait_until(lambda: len(self.traffic.samples) >= count, 120, "traffic")
+
+        def enough() -> bool:
+            self.sharing(1)()  # watched in calm times as in rough ones, for their figures to compare
+            return len(self.traffic.samples) >= count
+
+        wait_until(enough, 120, "traffic")
         return began
 
     def note(self, calm: list[Sample], rough: list[Sample], **measured: float) -> None:

@@ -20,7 +20,8 @@ from gateway.fleet.worker import WorkerSpec
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
 from gateway.types import BlockKey, WorkerId
-from tests.servers import Server, cluster, standalone
+from tests.e2e.proxy import stalling_proxy
+from tests.servers import Server, cluster, sentinel_group, standalone
 
 pytestmark = pytest.mark.anyio
 
@@ -153,6 +154,47 @@ async def test_over_a_cluster(tmp_path: Path) -> None:
                 await book.put(Registration(WorkerSpec(f"http://w:{port + 1}"), RegistrationState.READY))
             assert len((await book.list()).registered) == 6
             await store.close()
+
+
+async def test_one_cut_off_is_forgotten_and_heard_again(server: Server) -> None:
+    with stalling_proxy(server.port) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        async with replica(server.url, "one") as one, replica(url, "two") as two:
+            Lease.take(one.board.add(A), prompt_tokens=10, matched_tokens=0)
+            Lease.take(two.board.add(B), prompt_tokens=20, matched_tokens=0)
+            await until(lambda: two.peers_at(A) == (1, 10, 0) and one.peers_at(B) == (1, 20, 0), "peers")
+            proxy.stall()
+            await until(lambda: one.peers_at(B) == (0, 0, 0), "the one cut off forgotten")
+            await until(lambda: two.peers_at(A) == (0, 0, 0), "and it knows of nobody")
+            assert one.sharing.status().speaking
+            assert one.sharing.status().listening
+            await until(lambda: not two.sharing.status().listening, "the cut noticed")
+            proxy.heal()
+            await until(
+                lambda: two.peers_at(A) == (1, 10, 0) and one.peers_at(B) == (1, 20, 0), "peers again"
+            )
+
+
+async def test_sentinel_names_another_master(tmp_path: Path) -> None:
+    with sentinel_group(tmp_path) as group:
+        async with replica(group.url, "one") as one, replica(group.url, "two") as two:
+            Lease.take(one.board.add(A), prompt_tokens=10, matched_tokens=0)
+            await until(lambda: two.peers_at(A) == (1, 10, 0), "the load")
+            group.master.kill()
+            Lease.take(one.board.add(A), prompt_tokens=20, matched_tokens=0)
+            await until(lambda: two.peers_at(A) == (2, 30, 0), "the load through the new master")
+
+
+async def test_a_cluster_loses_the_channels_master_and_gets_it_back(tmp_path: Path) -> None:
+    with cluster(tmp_path) as nodes:
+        master = nodes.owner("pgw:placements")
+        async with replica(nodes.url, "one") as one, replica(nodes.url, "two") as two:
+            Lease.take(one.board.add(A), prompt_tokens=10, matched_tokens=0)
+            await until(lambda: two.peers_at(A) == (1, 10, 0), "the load")
+            master.kill()
+            await until(lambda: not two.sharing.status().listening, "the loss")
+            master.start()
+            await until(lambda: two.peers_at(A) == (1, 10, 0), "the load again")
 
 
 async def test_strangers_on_the_channel_are_counted_and_passed_over(server: Server) -> None:
