@@ -8,7 +8,7 @@ PORT ?= 8080
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check demo exactness lock clean distclean
+.PHONY: chaos help run test check demo exactness lock clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -59,6 +59,9 @@ demo: $(VENV)/.run $(MODEL_STAMP) ## cold against warm, affinity against round r
 
 exactness: $(VENV)/.run ## promised against delivered, request for request, on two reference workers
 	@exec $(BIN)/python -m benchmarks.exactness $(EXACTNESS_ARGS)
+
+chaos: $(VENV)/.dev ## kill replicas, workers, agents, Redis, Sentinel and cluster masters with load on (20 min); CHAOS_ROUNDS=5
+	CHAOS_RESULTS=$${CHAOS_RESULTS:-chaos.jsonl} $(BIN)/python -m pytest -m heavy tests/heavy/test_chaos.py tests/heavy/test_joining.py $(PYTEST_ARGS)
 
 lock: ## write the hashed locks anew
 	$(BIN)/python -m pip install -q uv
