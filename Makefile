@@ -90,3 +90,13 @@ chart: $(VENV)/.run ## the Helm chart's copies of dashboards and alerts, and its
 replay-study: $(VENV)/.run ## the routing study's numbers (docs/routing-study.md), in virtual time; goes on where it was stopped
 	@exec $(BIN)/python -m benchmarks.replay.study $(STUDY_ARGS)
 .PHONY: replay-study
+
+soak: $(VENV)/.dev ## twenty minutes of faults, restarts and clients that leave; SOAK_SECONDS=n for less
+	$(BIN)/python -m pytest -m heavy -q -s tests/heavy/test_soak.py
+
+streams: $(VENV)/.dev ## 2,000 streams at once through one process, and what each costs
+	$(BIN)/python -m pytest -m heavy -q -s tests/heavy/test_many_streams.py
+
+fuzz: $(VENV)/.dev ## any bytes, any bodies, every admin operation: no 5xx of our own, no crash
+	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_fuzz.py
+.PHONY: soak streams fuzz
