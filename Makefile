@@ -100,3 +100,13 @@ streams: $(VENV)/.dev ## 2,000 streams at once through one process, and what eac
 fuzz: $(VENV)/.dev ## any bytes, any bodies, every admin operation: no 5xx of our own, no crash
 	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_fuzz.py
 .PHONY: soak streams fuzz
+
+bench: $(VENV)/.run ## what a router costs: CPU a request and a chunk, added latency; ours and each installed peer
+	@exec $(BIN)/python -m benchmarks.wire $(BENCH_ARGS)
+
+bench-peers: ## the peers that `make bench` sets beside ours, each in its own .cache/peers (nginx: your system's)
+	for peer in sglang-router smg vllm-router; do \
+	  test -x .cache/peers/$$peer/bin/python || $(PYTHON) -m venv .cache/peers/$$peer; \
+	  .cache/peers/$$peer/bin/python -m pip install -q --disable-pip-version-check $$peer || echo "$$peer: left out"; \
+	done
+.PHONY: bench bench-peers
