@@ -315,6 +315,8 @@ def test_monitors_select_what_there_is(helm4: Tools) -> None:
     for pool in ("engine", "large", "cpu"):
         labels = rendered.get("Deployment", f"{NAME}-{pool}")["spec"]["template"]["metadata"]["labels"]
         assert engines["selector"]["matchLabels"].items() <= labels.items()
+    rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+    assert rendered.get("PrometheusRule", NAME)["spec"] == rules
     boards = [n for n in rendered.names("ConfigMap") if "-dashboard-" in n]
     assert len(boards) == len(list((CHART / "files" / "dashboards").glob("*.json")))
     for name in boards:
