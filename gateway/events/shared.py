@@ -89,6 +89,7 @@ class ShareStatus:
     worker: WorkerId
     role: str
     mirror: str
+    """The mirror's state; empty where this replica follows the engine itself."""
     epoch: str
     number: int
     """Of the batch applied (mirror) or written (writer) last."""
@@ -149,7 +150,7 @@ class SharedFollower:
         return ShareStatus(
             worker=self._worker,
             role=role.value,
-            mirror=self._mirror.state.value,
+            mirror=self._mirror.state.value if self._sink is None else "",
             epoch=epoch.decode(errors="replace"),
             number=number,
             pending=0 if writer is None else writer.pending,

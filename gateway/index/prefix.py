@@ -209,6 +209,10 @@ class PrefixIndex:
                 self._free_bits.append(holding.bit)
         return sum(len(holding.parents) for holding in self._retiring)
 
+    def compact(self) -> None:
+        """After a snapshot: gives memory back that only its loading needed."""
+        self._tree.compact()
+
     # what people and metrics ask
 
     def held(self, worker: WorkerId) -> Iterator[BlockKey]:

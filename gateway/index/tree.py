@@ -144,6 +144,11 @@ class BlockTree:
         key = next(iter(self.leaves))
         return key, self.leaves[key]
 
+    def compact(self) -> None:
+        """Gives back what a snapshot, whose blocks come in no order, took for a while only."""
+        self.leaves = OrderedDict(self.leaves)
+        self.ghosts = dict(self.ghosts)
+
     # links
 
     def _adopt(self, parent: int) -> None:

@@ -24,6 +24,8 @@ Argument: TypeAlias = bytes | str | int | float
 
 DEFAULT_TIMEOUT = 1.0
 DEFAULT_PREFIX = "pgw"
+QUIET_S = 10.0
+"""Between two lines in the log that say Redis is away."""
 
 
 class StoreObserver(Protocol):
@@ -73,6 +75,8 @@ class Store:
         self._up = False
         self._reason = "not connected yet"
         self._failures = 0
+        self._quiet_until = float("-inf")
+        self._told = True
 
     def __repr__(self) -> str:
         return f"<Store {self.url}: {'up' if self._up else self._reason}>"
@@ -132,7 +136,7 @@ class Store:
         self._failures += 1
         self._observer.failed(error.kind)
         if error.kind != "refused":
-            if self._up or error.message != self._reason:
+            if self._news():
                 log.warning(
                     "Redis is degraded: requests go on with what is known here, replicas drift apart",
                     extra={"redis": str(self.url), "kind": error.kind, "reason": error.message},
@@ -141,6 +145,15 @@ class Store:
         return error
 
     def _came_up(self) -> None:
-        if not self._up:
-            self._up = True
+        self._up = True
+        if self._told:
+            self._told = False
             log.info("Redis answers", extra={"redis": str(self.url)})
+
+    def _news(self) -> bool:
+        """A cluster that lost one master goes up and down with every command: not all of it is said."""
+        now = self._clock()
+        if now < self._quiet_until:
+            return False
+        self._quiet_until, self._told = now + QUIET_S, True
+        return True

@@ -47,6 +47,8 @@ class MirroredIndex(Protocol):
 
     def copies(self, worker: WorkerId, key: BlockKey) -> int: ...
 
+    def compact(self) -> None: ...
+
 
 class MirrorState(Enum):
     LOADING = "loading"
@@ -174,6 +176,7 @@ class Mirror:
                     set_copies(self._index, worker, part, used=False)
                     await asyncio.sleep(0)  # requests go first
                 blocks += len(page)
+            self._index.compact()
             after = await self._shelf.head()
         except BaseException:
             self._epoch = b""  # half a set: begin again
