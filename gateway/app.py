@@ -149,6 +149,7 @@ class Readiness:
     registry: Registry
     encoders: EncoderBook
     knowledge: Knowledge
+    discovery: Discovery | None
     draining: bool = field(default=False)
 
     def __call__(self) -> str | None:
@@ -156,10 +157,14 @@ class Readiness:
             return "shutting down"
         workers = self.registry.workers()
         if not any(w.state is WorkerState.READY for w in workers):
-            return "no worker is ready" if workers else "no workers are registered"
+            return "no worker is ready" if workers else self._nobody()
         if self.encoders.searching:
             return "reading tokenizer files"
         return self.knowledge.unready()
+
+    def _nobody(self) -> str:
+        fault = self.discovery.fault if self.discovery is not None else None
+        return "no workers are registered" + (f" ({fault})" if fault else "")
 
 
 def build(settings: Settings) -> App:
@@ -240,7 +245,8 @@ def build(settings: Settings) -> App:
         random=random.random,
         limits=health(settings),
     )
-    readiness = Readiness(registry, encoders, knowledge)
+    finder = discovery(settings, registry, random)
+    readiness = Readiness(registry, encoders, knowledge, finder)
     view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)
     watching = Watching(view, readiness, Bounds(settings.index_max_blocks, settings.queue_size), clock)
     watching.export(metrics, registry, guard)
@@ -297,7 +303,7 @@ def build(settings: Settings) -> App:
         _encoders=encoders,
         _followers=followers,
         _monitor=monitor,
-        _discovery=discovery(settings, registry, random),
+        _discovery=finder,
         _store=store,
         _redis_wait=settings.redis_wait,
         _replicas=replicas,

@@ -37,6 +37,10 @@ async def test_a_pod_gets_requests_and_loses_them_when_it_terminates(
         await asyncio.to_thread(gateway.wait_http, url + "/health")
         async with httpx.AsyncClient(trust_env=False, timeout=30, base_url=url) as client:
             assert (await client.get("/ready")).status_code == 503
+            server.refuse = 403
+            server.hang_up()
+            await _until(client, 503, "no workers are registered (pods of chat: the API server answers 403")
+            server.refuse = None
             server.put(pod("vllm-0", "127.0.0.1", ports=ports))
             await _until(client, 200)
             model = (await client.get("/v1/models")).json()["data"][0]["id"]
@@ -56,8 +60,8 @@ async def test_a_pod_gets_requests_and_loses_them_when_it_terminates(
     assert gateway.stop() == 0
 
 
-async def _until(client: httpx.AsyncClient, status: int) -> None:
+async def _until(client: httpx.AsyncClient, status: int, said: str = "") -> None:
     deadline = time.monotonic() + 90
-    while (await client.get("/ready")).status_code != status:
-        assert time.monotonic() < deadline, f"/ready did not answer {status}"
+    while (answer := await client.get("/ready")).status_code != status or said not in answer.text:
+        assert time.monotonic() < deadline, f"/ready did not answer {status} {said}: {answer.text}"
         await asyncio.sleep(0.1)
