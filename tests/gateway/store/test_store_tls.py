@@ -1,0 +1,80 @@
+"""rediss:// against a real TLS endpoint in front of a real server; its certificate is known or it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import StoreError
+from gateway.store.connection import Store
+from gateway.store.url import parse_store_url
+from tests.servers import standalone
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Certificate of localhost, its own authority; the key lies beside it."""
+    tool = shutil.which("openssl")
+    if tool is None:
+        pytest.skip("no openssl here to make a certificate with")
+    path = tmp_path / "ca.pem"
+    options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    subprocess.run(
+        [tool, *options.split(), "-addext", "subjectAltName=DNS:localhost",
+         "-keyout", tmp_path / "key.pem", "-out", path],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return path
+
+
+@asynccontextmanager
+async def tls_front(certificate: Path, port: int) -> AsyncIterator[int]:
+    """Ends TLS and passes bytes on to the server at `port`; gives its own port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.parent / "key.pem")
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.wait(
+            {
+                asyncio.create_task(copy(reader, behind_writer)),
+                asyncio.create_task(copy(behind_reader, writer)),
+            },
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for each in (behind_writer, writer):
+            each.close()
+            with contextlib.suppress(OSError):
+                await each.wait_closed()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_certificate_that_is_known_and_one_that_is_not(certificate: Path, tmp_path: Path) -> None:
+    with standalone(tmp_path / "server") as server:
+        async with tls_front(certificate, server.port) as port:
+            for query in (f"?ca={certificate}", "?verify=no"):
+                store = Store(parse_store_url(f"rediss://localhost:{port}/0{query}"), timeout=10)
+                assert await store.command("SET", "x", 1) is True
+                await store.close()
+            stranger = Store(parse_store_url(f"rediss://localhost:{port}/0"), timeout=10)
+            with pytest.raises(StoreError, match="certificate"):
+                await stranger.command("SET", "x", 1)
+            await stranger.close()
