@@ -135,12 +135,12 @@ class Store:
     def _failed(self, error: StoreError) -> StoreError:
         self._failures += 1
         self._observer.failed(error.kind)
-        if error.kind != "refused":
-            if self._news():
-                log.warning(
-                    "Redis is degraded: requests go on with what is known here, replicas drift apart",
-                    extra={"redis": str(self.url), "kind": error.kind, "reason": error.message},
-                )
+        if self._news():
+            log.warning(
+                "Redis is degraded: requests go on with what is known here, replicas drift apart",
+                extra={"redis": str(self.url), "kind": error.kind, "reason": error.message},
+            )
+        if error.kind != "refused":  # it answers, though not as wanted
             self._up, self._reason = False, error.message
         return error
 
