@@ -91,7 +91,11 @@ class Replica:
         if self._chosen is not None:
             self._chosen(shape, loads, matched, winner)
         worker, load = self.workers[winner], loads[winner]
-        notes = Notes(ahead_tokens=load.all_waiting_tokens, unit=size)
+        notes = Notes(
+            ahead_tokens=load.all_waiting_tokens,
+            unit=size,
+            held_blocks=self._index.held_depth(worker, cacheable),
+        )
         lease = Lease.take(
             load,
             prompt_tokens=prompt_tokens,
@@ -126,8 +130,9 @@ class Replica:
 
     # between replicas
 
-    def placed_by_peer(self, worker: int, full: Sequence[BlockKey], now: float) -> None:
-        self._index.place(self.workers[worker], full, now)
+    def placed_by_peer(self, worker: int, keys: Sequence[BlockKey], now: float) -> None:
+        """`keys` are what its prompt adds to what matched there."""
+        self._index.place(self.workers[worker], keys, now)
 
     def vector(self) -> dict[WorkerId, LoadVector]:
         return self._board.own_vector()

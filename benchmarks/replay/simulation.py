@@ -13,6 +13,7 @@ from benchmarks.replay.outcome import Outcome
 from benchmarks.replay.replica import Decision, Replica
 from gateway.kv.events import EventBatch
 from gateway.routing.policy import Policy
+from gateway.types import BlockKey
 from workers.profiles import Profile
 from workers.sequence import SequenceState
 
@@ -154,7 +155,7 @@ class Simulation:
         if self._telling:
             self._timeline.at(
                 now + self._setup.delays.placement_s,
-                lambda then: self._tell_placement(replica, decision.worker, number, then),
+                lambda then: self._tell_placement(replica, decision, full, then),
             )
         keys = list[int](full)
         self._workers[decision.worker].add(self._answers.request(number), keys, now)
@@ -191,10 +192,13 @@ class Simulation:
 
         return on_batch
 
-    def _tell_placement(self, author: Replica, worker: int, number: int, now: float) -> None:
+    def _tell_placement(
+        self, author: Replica, decision: Decision, full: Sequence[BlockKey], now: float
+    ) -> None:
+        known = decision.route.matched_tokens // self._content.block_size
         for replica in self._replicas:
             if replica is not author:
-                replica.placed_by_peer(worker, self._content.full_keys(number), now)
+                replica.placed_by_peer(decision.worker, full[known:], now)
 
     def _tell_loads(self, now: float) -> None:
         for author in self._replicas:
