@@ -39,26 +39,30 @@ async def test_two_thousand_streams(spawn: Spawn, free_port: Callable[[], int]) 
             await turn.write(chunk(token(str(n))))
         await turn.write(chunk(DONE) + b"0\r\n\r\n")
 
+    arriving = asyncio.Semaphore(64)
+
     async def one(port: int) -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True})
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
-        writer.write((head + body).encode())
-        answer = await reader.readuntil(b"0\r\n\r\n")
+        async with arriving:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write((head + body).encode())
+            await reader.readuntil(b'"content": "0"')
+        rest = await reader.readuntil(b"0\r\n\r\n")
         writer.close()
-        return answer.count(b'"content"')
+        return 1 + rest.count(b'"content"')
 
     async with FaultyEngine(holds, model="m") as engine:
         port, admin = free_port(), free_port()
         process = spawn(
             "-m", "gateway", "serve", "--port", str(port), "--admin-port", str(admin), "--worker", engine.url,
-            "--tokenizer", "m=bytes", "--no-access-log",
+            "--tokenizer", "m=bytes", "--no-access-log", "--connect-timeout", "30",
         )  # fmt: skip
         await asyncio.to_thread(process.wait_http, f"http://127.0.0.1:{port}/ready", timeout=100)
         ps = psutil.Process(process.pid)
         before = ps.memory_info().rss
         tasks = [asyncio.create_task(one(port)) for _ in range(STREAMS)]
-        await asyncio.wait_for(all_open.wait(), 300)
+        await asyncio.wait_for(all_open.wait(), 600)
         per_stream = (ps.memory_info().rss - before) / STREAMS / 1024
         go_on.set()
         assert await asyncio.gather(*tasks) == [TOKENS] * STREAMS

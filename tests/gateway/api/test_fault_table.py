@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -216,3 +217,12 @@ async def test_alone(row: Row) -> None:
             await gateway.records(n)
         assert gateway.open_breakers() == ([WorkerId(bad.url)] if row.breaker == "counts" else [])
         gateway.assert_idle()
+
+
+def test_each_complaint_about_others_has_its_tests() -> None:
+    listed = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8").split("<!-- complaints -->")[1]
+    named = set(re.findall(r"`(test_\w+)`", listed))
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    defined = {name for source in sources for name in re.findall(r"^(?:async )?def (test_\w+)", source, re.M)}
+    assert named - defined == set()
+    assert len(named) > 40
