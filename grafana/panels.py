@@ -15,7 +15,7 @@ COLUMNS = 24
 # selectors: what the variables at the top of a board choose
 REPLICA = 'job=~"$job",instance=~"$replica"'
 MODEL = f'{REPLICA},model=~"$model"'
-WORKER = f'{MODEL},worker=~"$worker"'
+WORKER = f'{MODEL},worker=~"$worker",worker!=""'  # requests that nobody took have none
 ENGINE = 'model_name=~"$model"'
 RATE = "[$__rate_interval]"
 

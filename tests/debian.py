@@ -16,8 +16,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "debian"
 
-_LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib", "lib/x86_64-linux-gnu")
-
 
 @dataclass(frozen=True)
 class Program:
@@ -38,7 +36,8 @@ def program(package: str, *names: str, folder: str = "usr/bin", alone: bool = Fa
         fcntl.flock(lock, fcntl.LOCK_EX)  # test processes side by side unpack once
         if not root.exists():
             _unpack(package, root, alone)
-    env = {"LD_LIBRARY_PATH": ":".join(str(root / folder) for folder in _LIBRARIES)}
+    libraries = sorted({str(library.parent) for library in root.rglob("*.so*")})
+    env = {"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {}
     return {name: Program(root / folder / name, env) for name in names}
 
 

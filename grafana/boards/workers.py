@@ -119,7 +119,7 @@ WORKERS = Board(
                 busiest(
                     "Requests",
                     "Ended there, a second.",
-                    per_second("gateway_requests_total", f'{WORKER},worker!=""', "worker"),
+                    per_second("gateway_requests_total", WORKER, "worker"),
                     "reqps",
                 ),
             ),

@@ -73,7 +73,8 @@ class Traffic:
             return
         if dice < 0.15:
             stranger = [draw.randrange(5, 400) for _ in range(200)]
-            http.post(url + "/v1/completions", json={"model": MODEL, "prompt": stranger, "max_tokens": 2})
+            body = {"model": MODEL, "prompt": stranger, "max_tokens": 2, "stream": True}
+            http.post(url + "/v1/completions", json=body)
             return
         if len(turns) > 8:
             turns.clear()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.api.fleet_view import FleetView, WorkerView
-from gateway.api.ui.window import RECENT, STEP_S, LiveWindow, OfWorker, Step, ratio, smoothed
+from gateway.api.ui.window import LiveWindow, OfWorker, Step, ratio, smoothed
 from gateway.types import Clock
 
 FRESH_S = 0.9
@@ -58,7 +58,7 @@ class Snapshots:
             "policies": self._policies(),
             "queued": self._queued(),
             "in_flight": sum(w.load.requests for w in workers),
-            "now": _now(recent),
+            "now": _now(recent, self._window.recent_s),
             "series": [_point(step) for step in smoothed(self._window.series())],
             "workers": [_worker(w, recent.workers.get(w.id, OfWorker())) for w in workers],
             "index": {
@@ -71,8 +71,7 @@ class Snapshots:
         }
 
 
-def _now(recent: Step) -> dict[str, Any]:
-    seconds = RECENT * STEP_S
+def _now(recent: Step, seconds: float) -> dict[str, Any]:
     return {
         "seconds": seconds,
         "requests": recent.requests,

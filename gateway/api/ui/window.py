@@ -102,6 +102,7 @@ class LiveWindow:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._began = clock()
         self._steps: deque[Step] = deque(maxlen=STEPS)
 
     def record(self, record: RequestRecord) -> None:
@@ -125,6 +126,11 @@ class LiveWindow:
         if record.ttft_s is not None:
             share = share_of(record.matched_tokens, record.prompt_tokens)
             step.ttft.setdefault(share, Times()).add(record.ttft_s)
+
+    @property
+    def recent_s(self) -> float:
+        """How long `recent` has lasted, in seconds."""
+        return min(RECENT * STEP_S, max(STEP_S, self._clock() - self._began))
 
     def recent(self) -> Step:
         """The last five minutes, put together."""

@@ -25,6 +25,7 @@ const whole = (value) => (known(value) ? Math.round(value).toLocaleString("en") 
 const percent = (value) => (known(value) ? `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %` : DASH);
 function seconds(value) {
   if (!known(value)) return DASH;
+  if (value === 0) return "0 s";
   if (value < 1) return `${(1000 * value).toFixed(value < 0.01 ? 1 : 0)} ms`;
   return `${value.toFixed(value < 10 ? 2 : 1)} s`;
 }
@@ -99,7 +100,9 @@ function chart(figure, points, lines, top, format) {
     item.append(key, `${name} ${last[i]}`);
     legend.append(item);
   });
-  figure.replaceChildren(frame, legend);
+  const times = make("p", null, { class: "times", "aria-hidden": "true" });
+  times.append(make("span", "15 min ago"), make("span", "now"));
+  figure.replaceChildren(frame, times, legend);
 }
 
 function charts(state) {
