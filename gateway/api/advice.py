@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
 from gateway.api.traffic import Traffic
+from gateway.diagnosis.divergence import Divergence, Head, divergence
 from gateway.errors import InvalidRequest
 from gateway.planning import Catalog, PlanRequest, plan
 
@@ -19,7 +22,10 @@ def advice_routes(traffic: Traffic) -> APIRouter:
     @routes.get("/admin/traffic", tags=["advice"])
     async def what_traffic_says() -> dict[str, Any]:
         """By model: hit rate against cache size, cost by turn, and where prompts of one kind diverge."""
-        view: dict[str, Any] = msgspec.to_builtins(traffic.view())
+        heads = traffic.heads()
+        # every prompt against every other: streams must not wait for it
+        found = await asyncio.to_thread(_compared, heads)
+        view: dict[str, Any] = msgspec.to_builtins(traffic.judged(found))
         return {"models": view}
 
     @routes.post("/admin/plan", tags=["advice"])
@@ -33,3 +39,7 @@ def advice_routes(traffic: Traffic) -> APIRouter:
         return Response(msgspec.json.encode(made), media_type="application/json")
 
     return routes
+
+
+def _compared(heads: Mapping[str, Sequence[Head]]) -> dict[str, Divergence]:
+    return {name: divergence(some) for name, some in heads.items()}

@@ -1,13 +1,13 @@
 """What the stream of requests says of itself: reuse, turns and divergence, by model. Never a prompt.
 
 Everything is bounded: a sample of block keys, the last few thousand replies, the fingerprints of the last
-hundred prompts. Read through the admin port (`GET /admin/traffic`); `prefix-gateway doctor` judges it.
+few dozen prompts. Read through the admin port (`GET /admin/traffic`); `prefix-gateway doctor` judges it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +24,9 @@ from gateway.types import Clock
 PERIOD_S = 3600.0
 """Reuse is measured over such periods; the last whole one speaks until the new one is old enough."""
 _OLD_ENOUGH_S = 900.0
-_HEADS = 128
-_HEAD_EVERY_S = 0.02
-"""Fingerprinting a prompt takes up to a millisecond: this keeps it within a few percent of a core."""
+_HEADS = 64
+_HEAD_EVERY_S = 0.25
+"""Fingerprinting a prompt takes a millisecond or two: this keeps it within a percent of a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,15 @@ class Traffic:
         return get
 
     def view(self) -> dict[str, ModelTraffic]:
-        return {name: self._view(name, model) for name, model in sorted(self._models.items())}
+        """All at once: takes a good part of a second, so a busy event loop asks for it in two steps."""
+        return self.judged({name: divergence(heads) for name, heads in self.heads().items()})
+
+    def heads(self) -> dict[str, tuple[Head, ...]]:
+        """The fingerprints of each model's last prompts, for a thread that compares them."""
+        return {name: tuple(model.heads) for name, model in self._models.items()}
+
+    def judged(self, found: Mapping[str, Divergence]) -> dict[str, ModelTraffic]:
+        return {name: self._view(name, self._models[name], found[name]) for name in sorted(found)}
 
     def _model(self, name: str) -> _Model | None:
         model = self._models.get(name)
@@ -140,7 +148,7 @@ class Traffic:
             model = self._models[name] = _Model(self._clock())
         return model
 
-    def _view(self, name: str, model: _Model) -> ModelTraffic:
+    def _view(self, name: str, model: _Model, found: Divergence) -> ModelTraffic:
         window = self._clock() - model.began
         curve = model.sampler.curve()
         if model.finished is not None and window < _OLD_ENOUGH_S:
@@ -159,7 +167,7 @@ class Traffic:
                 curve=tuple((size, curve.hit_rate(size)) for size in sizes_of(curve)),
             ),
             turns=model.replies.by_turn(),
-            divergence=divergence(tuple(model.heads)),
+            divergence=found,
         )
 
 

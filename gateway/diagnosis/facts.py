@@ -96,11 +96,6 @@ class Facts:
     replicas: Sequence[Replica]
     engines: Sequence[Engine]
 
-    def engine(self, worker: str) -> Engine | None:
-        """Of a worker's id; data-parallel ranks share theirs."""
-        url = worker.partition("#")[0]
-        return next((engine for engine in self.engines if engine.url == url), None)
-
 
 def worker_rows(answer: Any) -> tuple[WorkerRow, ...]:
     """Of `GET /admin/workers`. Raises msgspec.ValidationError."""
