@@ -1,0 +1,151 @@
+"""What the live page and the gauges are made of, by hand-computed figures."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+
+from gateway.api.departed import Departed
+from gateway.api.headers import trace_id
+from gateway.api.hot_prefixes import Openings
+from gateway.api.record import RequestRecord
+from gateway.api.recorder import MetricsRecorder
+from gateway.api.ui.decisions import KEPT, Decisions
+from gateway.api.ui.window import STEPS, LiveWindow, Times
+from gateway.fleet.worker import Worker, WorkerSpec
+from gateway.metrics import Gauge, LiveState, Metrics
+from gateway.routing.route import Outcome
+from gateway.types import BlockKey, Usage, WorkerId
+
+
+class Now:
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def record(
+    worker: str | None = "w", *, ttft: float | None = 0.2, matched: int = 0, **more: object
+) -> RequestRecord:
+    fields = {
+        "request_id": "r", "endpoint": "chat", "model": "m", "asked_model": "m",
+        "worker": None if worker is None else WorkerId(worker), "status": 200, "outcome": Outcome.OK,
+        "streamed": ttft is not None, "prompt_tokens": 100, "matched_tokens": matched, "reusable_tokens": 90,
+        "usage": Usage(100, 5, matched), "routing_s": 0.001, "ttft_s": ttft, "gap_mean_s": None,
+        "gap_longest_s": 0.0, "pieces": 5, "total_s": 1.0, "tries": (), "stripped": (), "error": "",
+    }  # fmt: skip
+    return RequestRecord(**{**fields, **more})  # type: ignore[arg-type]
+
+
+def test_a_window_counts_tokens_and_forgets_them_after_five_minutes() -> None:
+    now = Now()
+    window = LiveWindow(now)
+    window.record(record(matched=80))
+    window.record(record(matched=0, worker="v"))
+    window.record(record(worker=None, status=503, ttft=None, usage=None))
+    recent = window.recent()
+    assert (recent.requests, recent.failed) == (3, 1)
+    assert (recent.prompt, recent.reusable, recent.promised, recent.cached) == (200, 180, 80, 80)
+    assert {share: times.count for share, times in recent.ttft.items()} == {"warm": 1, "cold": 1}
+    assert recent.workers["w"].cached == 80
+    now.time += 301
+    assert window.recent().requests == 0
+    series = window.series()
+    assert len(series) == STEPS
+    assert sum(step.requests for step in series) == 3
+
+
+def test_quantiles_are_within_six_percent() -> None:
+    times = Times()
+    for millisecond in range(1, 1001):
+        times.add(millisecond / 1000)
+    assert times.quantile(0.5) == pytest.approx(0.5, rel=0.07)
+    assert times.quantile(0.95) == pytest.approx(0.95, rel=0.07)
+    assert Times().quantile(0.5) is None
+
+
+def test_decisions_are_bounded_and_numbered_on() -> None:
+    decisions = Decisions(Now())
+    for _ in range(KEPT + 7):
+        decisions.record(record())
+    assert [row["number"] for row in decisions.since(KEPT + 4)] == [KEPT + 5, KEPT + 6, KEPT + 7]
+    assert len(decisions.since(0)) == KEPT
+    assert decisions.explain(7) is None
+    assert decisions.explain(8) is not None
+
+
+def test_shares_of_the_hottest_openings() -> None:
+    openings = Openings(most=3)
+    for key in [1] * 60 + [2] * 30 + [3] * 10:
+        openings.see(BlockKey(key))
+    assert openings.share(1) == pytest.approx(0.6)
+    assert openings.share(10) == 1.0
+    openings.see(BlockKey(4))  # takes the rarest one's place and its count: never under-estimated
+    assert openings.counts == {BlockKey(1): 60, BlockKey(2): 30, BlockKey(4): 11}
+
+
+def test_openings_fade() -> None:
+    openings = Openings(halve_every=10)
+    for _ in range(10):
+        openings.see(BlockKey(1))
+    assert (openings.total, openings.counts) == (5, {BlockKey(1): 5})
+
+
+def test_series_of_a_worker_that_left_are_dropped_after_their_time_and_not_before() -> None:
+    now, metrics = Now(), Metrics()
+    recorder = MetricsRecorder(metrics)
+    for worker in ("stays", "goes"):
+        recorder.record(record(worker))
+        metrics.event_gaps.labels(worker).inc()
+    departed = Departed(metrics.forget, now, kept_s=600)
+    departed.removed(Worker(WorkerSpec("goes")))
+    now.time += 599
+    departed.sweep()
+    assert b'worker="goes"' in generate_latest(metrics.registry)
+    now.time += 1
+    departed.sweep()
+    text = generate_latest(metrics.registry)
+    assert b'worker="goes"' not in text
+    assert b'worker="stays"' in text
+
+
+def test_one_that_comes_back_in_time_keeps_its_series() -> None:
+    now, metrics = Now(), Metrics()
+    MetricsRecorder(metrics).record(record("w"))
+    departed = Departed(metrics.forget, now, kept_s=600)
+    departed.removed(Worker(WorkerSpec("w")))
+    departed.added(Worker(WorkerSpec("w")))
+    now.time += 1000
+    departed.sweep()
+    assert b'worker="w"' in generate_latest(metrics.registry)
+
+
+def test_a_sampled_trace_is_an_exemplar() -> None:
+    metrics = Metrics()
+    MetricsRecorder(metrics).record(record(trace_id="4bf92f3577b34da6a3ce929d0e0e4736"))
+    lines = openmetrics(metrics.registry).decode().splitlines()
+    (line,) = [x for x in lines if x.startswith("gateway_ttft_seconds_bucket") and "# {" in x]
+    assert '# {trace_id="4bf92f3577b34da6a3ce929d0e0e4736"} 0.2' in line
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "4bf92f3577b34da6a3ce929d0e0e4736"),
+        (b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", ""),  # not sampled
+        (b"00-00000000000000000000000000000000-00f067aa0ba902b7-01", ""),  # no trace
+        (b"00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01", ""),  # upper case is not allowed
+        (b"nonsense", ""),
+    ],
+)
+def test_trace_ids_are_those_of_w3c_trace_context(header: bytes, expected: str) -> None:
+    assert trace_id([(b"traceparent", header)]) == expected
+
+
+def test_a_live_count_is_exported_as_a_counter() -> None:
+    registry = CollectorRegistry()
+    registry.register(LiveState(lambda: [Gauge("x_blocks", "Blocks.", (), [((), 3)], counts=True)]))
+    assert b"# TYPE x_blocks_total counter\nx_blocks_total 3.0" in generate_latest(registry)
