@@ -33,6 +33,7 @@ class _Entry:
     healthy: bool | None = None
     health_reason: str = "its engine has not answered yet"
     draining: bool = False
+    drain_reason: str = ""
     withheld: str | None = None
     """Why its source does not want it used now, though it stays listed."""
 
@@ -129,9 +130,9 @@ class Registry:
             entry.healthy, entry.health_reason = healthy, reason
             self._settle(entry)
 
-    def drain(self, worker: WorkerId) -> bool:
+    def drain(self, worker: WorkerId, reason: str = "drained by the operator") -> bool:
         """It finishes what it has and takes nothing new. False where it is not in."""
-        return self._set_draining(worker, True)
+        return self._set_draining(worker, True, reason)
 
     def resume(self, worker: WorkerId) -> bool:
         return self._set_draining(worker, False)
@@ -201,18 +202,18 @@ class Registry:
                 entries.setdefault(alias, {**entries[name], "id": alias, "parent": name})
         return list(entries.values())
 
-    def _set_draining(self, worker: WorkerId, draining: bool) -> bool:
+    def _set_draining(self, worker: WorkerId, draining: bool, reason: str = "") -> bool:
         entry = self._entries.get(worker)
         if entry is None:
             return False
-        entry.draining = draining
+        entry.draining, entry.drain_reason = draining, reason
         self._settle(entry)
         return True
 
     def _settle(self, entry: _Entry) -> None:
         worker = entry.worker
         if entry.draining:
-            state, reason = WorkerState.DRAINING, "drained by the operator"
+            state, reason = WorkerState.DRAINING, entry.drain_reason
         elif entry.withheld is not None:
             state, reason = WorkerState.UNHEALTHY, entry.withheld
         elif entry.healthy is None:

@@ -54,7 +54,7 @@ class Reconciler:
         draining = registration.state is RegistrationState.DRAINING
         if draining and worker not in self._drained:
             self._drained.add(worker)
-            self._registry.drain(worker)
+            self._registry.drain(worker, "its agent takes it out of the fleet")
             log.info("a worker drains", extra={"worker": worker, "agent": registration.agent})
         elif not draining and worker in self._drained:
             self._drained.discard(worker)
