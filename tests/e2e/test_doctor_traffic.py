@@ -80,7 +80,7 @@ async def _examine_at_work(fleet: Fleet) -> Examined:
             while True:
                 await ask({"model": "sticky", "user": "the only one", **body})
 
-        crowd = [asyncio.create_task(one_session()) for _ in range(8)]
+        crowd = [asyncio.create_task(one_session()) for _ in range(12)]
         look = asyncio.create_task(asyncio.to_thread(examine, fleet.admin, window=8.0, interval=0.4))
         for body in _visits():
             if look.done():
