@@ -103,6 +103,7 @@ streams: $(VENV)/.dev ## 2,000 streams at once through one process, and what eac
 	$(BIN)/python -m pytest -m heavy -q -s tests/heavy/test_many_streams.py
 
 fuzz: $(VENV)/.dev ## any bytes, any bodies, every admin operation: no 5xx of our own, no crash
+	$(BIN)/python -m pip install -q --disable-pip-version-check "schemathesis>=4,<5"
 	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_fuzz.py
 .PHONY: soak streams fuzz
 
