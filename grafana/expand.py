@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 ALL: Mapping[str, str] = {
-    "job": ".*",
+    "job": "prefix-gateway",
     "replica": ".*",
     "model": ".*",
     "worker": ".*",

@@ -69,13 +69,16 @@ class Board:
         return [panel for row in self.rows for panel in row.panels]
 
 
-def label_variable(name: str, label: str, metric: str, key: str, text: str) -> Json:
-    """A multi-value variable with everything chosen at first."""
+def label_variable(
+    name: str, label: str, metric: str, key: str, text: str, everything: str | None = ".*"
+) -> Json:
+    """A multi-value variable with everything chosen at first. `everything` is what All stands for; None: the
+    values that there are, and no other job's."""
     query = f"label_values({metric}, {key})"
     return {
         "name": name, "label": label, "description": text, "type": "query", "datasource": DATASOURCE,
         "definition": query, "query": {"query": query, "refId": name}, "refresh": 2, "sort": 1,
-        "multi": True, "includeAll": True, "allValue": ".*",
+        "multi": True, "includeAll": True, "allValue": everything,
         "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
     }  # fmt: skip
 
@@ -94,9 +97,9 @@ def _common_variables() -> list[Json]:
     }  # fmt: skip
     return [
         source,
-        label_variable("job", "Job", "gateway_build_info", "job", "The scrape job of the gateways."),
+        label_variable("job", "Job", "gateway_build_info", "job", "The scrape job of the gateways.", None),
         label_variable(
-            "replica", "Replica", 'gateway_build_info{job=~"$job"}', "instance", "One gateway process."
+            "replica", "Replica", 'gateway_build_info{job=~"$job"}', "instance", "One gateway process.", None
         ),
         label_variable(
             "model", "Model", f"gateway_worker_ready{{{REPLICA}}}", "model", "As the engines name it."
