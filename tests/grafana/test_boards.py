@@ -16,6 +16,7 @@ from grafana.expand import expand
 from grafana.panels import COLUMNS, Board, Panel, dashboard
 from tests.debian import program
 
+ROOT = Path(__file__).resolve().parents[2]
 EVERY = [(board, panel) for board in BOARDS for panel in board.panels()]
 
 
@@ -26,9 +27,14 @@ def _name(value: object) -> str:
 def test_committed_dashboards_are_what_the_code_says() -> None:
     for path, text in texts().items():
         assert path.read_text() == text, f"{path.name}: run `python -m grafana`"
-    assert {p.name for p in (Path(__file__).parents[2] / "grafana/dashboards").iterdir()} == {
-        p.name for p in texts()
-    }
+    assert {p.name for p in (ROOT / "grafana/dashboards").iterdir()} == {p.name for p in texts()}
+
+
+def test_the_chart_brings_the_same_boards_and_rules() -> None:
+    files = ROOT / "deploy/helm/prefix-gateway/files"
+    copies = {path.name: path.read_text() for path in (files / "dashboards").iterdir()}
+    assert copies == {path.name: text for path, text in texts().items()}
+    assert (files / "rules.yaml").read_text() == (ROOT / "deploy/prometheus/rules.yaml").read_text()
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=_name)
