@@ -49,6 +49,7 @@ from gateway.fleet.registry import Registry
 from gateway.fleet.sharing.replicas import Replicas
 from gateway.fleet.worker import WorkerSpec, WorkerState
 from gateway.index.prefix import PrefixIndex
+from gateway.index.tidy import Tidy
 from gateway.metrics import LiveState, Metrics
 from gateway.parts import (
     admission,
@@ -89,6 +90,7 @@ class App:
     metrics: Metrics
     view: FleetView
     _specs: tuple[WorkerSpec, ...]
+    _tidy: Tidy
     _encoders: EncoderBook
     _followers: Followers
     _monitor: HealthMonitor
@@ -113,6 +115,7 @@ class App:
         for spec in self._specs:
             self.registry.add(spec)
         self._monitor.start()
+        self._tidy.start()
         if self._discovery is not None:
             self._discovery.start()
         if self._replicas is not None:
@@ -126,6 +129,7 @@ class App:
             await self._discovery.close()
         if self._replicas is not None:
             await self._replicas.close()
+        self._tidy.close()
         await self._monitor.close()
         await self._followers.close()
         await self._encoders.close()
@@ -300,6 +304,7 @@ def build(settings: Settings) -> App:
         metrics=metrics,
         view=view,
         _specs=specs,
+        _tidy=Tidy(index.collect),
         _encoders=encoders,
         _followers=followers,
         _monitor=monitor,
