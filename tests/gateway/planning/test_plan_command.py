@@ -69,7 +69,6 @@ def test_named_scenarios(scenario: str) -> None:
 
 
 def test_a_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     path = tmp_path / "plan.png"
     assert run("gemma-3-12b", "--gpu", "h100", "--plot", str(path)).exit_code == 0
     data = path.read_bytes()

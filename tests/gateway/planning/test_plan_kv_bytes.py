@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from gateway.errors import InvalidRequest
@@ -169,7 +171,7 @@ def test_an_unknown_precision_is_refused() -> None:
 @pytest.mark.parametrize(("kept", "planned"), [("float16", "fp16"), ("int8", "int8")])
 def test_the_reference_engine_allocates_what_is_planned(kept: str, planned: str) -> None:
     """SmolLM2-135M, 100 blocks of 16: bytes of the engine's own arrays, scales included."""
-    store = pytest.importorskip("workers.model.kv_store")
+    store = importlib.import_module("workers.model.kv_store")
     smol = shape(Catalog.builtin(), "smollm2-135m")
     cache = store.PagedKv(layers=30, heads=3, head_dim=64, blocks=100, block_size=16, dtype=kept)
     assert cache.nbytes == 100 * 16 * token_bytes(smol, KV[planned])
