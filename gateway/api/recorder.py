@@ -52,7 +52,9 @@ class MetricsRecorder:
 class FilledBlocks:
     """Tells the followers which engines must have filled new blocks: their events are due."""
 
-    def __init__(self, answered: Callable[[WorkerId, int], None], block_size: Callable[[str], int]) -> None:
+    def __init__(
+        self, answered: Callable[[WorkerId, int, float], None], block_size: Callable[[str], int]
+    ) -> None:
         """`block_size` gives tokens per block by model."""
         self._answered = answered
         self._block_size = block_size
@@ -64,7 +66,7 @@ class FilledBlocks:
         # the last generated token has no K/V yet
         computed = usage.prompt_tokens + max(0, usage.completion_tokens - 1)
         size = self._block_size(record.model)
-        self._answered(record.worker, computed // size - usage.cached_tokens // size)
+        self._answered(record.worker, computed // size - usage.cached_tokens // size, record.total_s)
 
 
 class Recorders:

@@ -115,10 +115,12 @@ class Follower:
         finally:
             self._connected = False
 
-    def answered(self, new_blocks: int) -> None:
-        """The engine answered a request that must have filled so many blocks that it did not hold before."""
+    def answered(self, new_blocks: int, took_s: float) -> None:
+        """The engine answered a request that must have filled so many blocks that it did not hold before, and
+        that came `took_s` seconds ago."""
         if new_blocks > 0:
-            self._watch.answered(self._clock())
+            now = self._clock()
+            self._watch.answered(now - took_s, now)
 
     def status(self) -> FollowerStatus:
         state, reason = self._state()
@@ -161,7 +163,7 @@ class Follower:
         if message is None:
             self._observer.malformed(self._worker, 1)
             return
-        self._watch.heard()
+        self._watch.heard(self._clock())
         seq, payload = message
         verdict = self._stream.live(seq, payload)
         if verdict is Verdict.REPLAY:
@@ -200,7 +202,7 @@ class Follower:
                 if verdict in (Verdict.REPLAY, Verdict.RESTARTED):
                     return False
                 if verdict is not Verdict.SKIP:
-                    self._watch.heard()
+                    self._watch.heard(self._clock())
                     await self._apply(payload, live=False)
         verdict = self._stream.end_replay()
         await self._obey(verdict)

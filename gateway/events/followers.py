@@ -54,7 +54,7 @@ class Following(Protocol):
 
     def status(self) -> FollowerStatus: ...
 
-    def answered(self, new_blocks: int) -> None: ...
+    def answered(self, new_blocks: int, took_s: float) -> None: ...
 
 
 @dataclass(slots=True)
@@ -117,11 +117,12 @@ class Followers:
             waiting_blocks=sum(ledger.waiting for ledger in status.ledgers.values()),
         )
 
-    def answered(self, worker: WorkerId, new_blocks: int) -> None:
-        """The worker's engine must have filled so many new blocks: its events are due."""
+    def answered(self, worker: WorkerId, new_blocks: int, took_s: float) -> None:
+        """The worker's engine must have filled so many new blocks for a request that came `took_s` seconds
+        ago: their events are due."""
         running = self._running.get(worker)
         if running is not None:
-            running.follower.answered(new_blocks)
+            running.follower.answered(new_blocks, took_s)
 
     async def close(self) -> None:
         tasks = [running.task for running in self._running.values()]

@@ -133,9 +133,9 @@ class SharedFollower:
             await _end(self._mirroring)
             await _end(self._following)
 
-    def answered(self, new_blocks: int) -> None:
+    def answered(self, new_blocks: int, took_s: float) -> None:
         if self._follower is not None:
-            self._follower.answered(new_blocks)
+            self._follower.answered(new_blocks, took_s)
 
     def status(self) -> FollowerStatus:
         if self._follower is not None:

@@ -526,9 +526,9 @@ async def test_an_engine_that_answers_but_tells_nothing_is_silent(
         await until(lambda: scene.notes.ups == [True])
         for second in (0.0, 10.0, 29.0):
             now = second
-            follower.answered(new_blocks=4)
+            follower.answered(new_blocks=4, took_s=0.5)
         assert follower.status().state is FollowerState.FOLLOWING
-        follower.answered(new_blocks=0)
+        follower.answered(new_blocks=0, took_s=0.5)
         now = 30.0
         assert follower.status().state is FollowerState.SILENT
         assert engine.source.events in follower.status().reason
