@@ -27,6 +27,7 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()
         self._per_worker: dict[tuple[str, str], PerWorker] = {}
+        self.unrouted = Ends(self, "", "")
         self._of_workers: list[Counter | Histogram] = []
         self._decisions: dict[tuple[str, str, str], PerDecision] = {}
 
@@ -224,34 +225,15 @@ class PerDecision:
     seconds: Histogram
 
 
-class PerWorker:
-    """The hot path's children of one (model, worker)."""
+class Ends:
+    """How the requests of one (model, worker) ended. Both are empty for those that no worker was given."""
 
-    __slots__ = (
-        "_ends", "_metrics", "_model", "_requests", "_worker", "cached_tokens", "completion_tokens",
-        "inter_token", "matched_tokens", "prompt_tokens", "reported_prompt_tokens", "reusable_tokens",
-        "ttft_cold", "ttft_partial", "ttft_warm",
-    )  # fmt: skip
+    __slots__ = ("_ends", "_metrics", "_model", "_requests", "_worker")
 
     def __init__(self, metrics: Metrics, model: str, worker: str) -> None:
         self._metrics, self._model, self._worker = metrics, model, worker
         self._requests: dict[tuple[str, str, int], Counter] = {}
         self._ends: dict[str, Histogram] = {}
-        self.prompt_tokens = metrics.prompt_tokens.labels(model, worker)
-        self.reusable_tokens = metrics.reusable_tokens.labels(model, worker)
-        self.matched_tokens = metrics.matched_tokens.labels(model, worker)
-        self.cached_tokens = metrics.cached_tokens.labels(model, worker)
-        self.reported_prompt_tokens = metrics.reported_prompt_tokens.labels(model, worker)
-        self.completion_tokens = metrics.completion_tokens.labels(model, worker)
-        self.inter_token = metrics.inter_token.labels(model, worker)
-        self.ttft_cold = metrics.ttft.labels(model, worker, "cold")
-        self.ttft_partial = metrics.ttft.labels(model, worker, "partial")
-        self.ttft_warm = metrics.ttft.labels(model, worker, "warm")
-
-    def ttft(self, matched_tokens: int, prompt_tokens: int) -> Histogram:
-        if matched_tokens <= 0:
-            return self.ttft_cold
-        return self.ttft_warm if matched_tokens >= 0.8 * prompt_tokens else self.ttft_partial
 
     def requests(self, endpoint: str, outcome: str, code: int) -> Counter:
         key = (endpoint, outcome, code)
@@ -267,6 +249,33 @@ class PerWorker:
             child = self._metrics.request_seconds.labels(self._model, self._worker, outcome)
             self._ends[outcome] = child
         return child
+
+
+class PerWorker(Ends):
+    """The hot path's children of one (model, worker)."""
+
+    __slots__ = (
+        "cached_tokens", "completion_tokens", "inter_token", "matched_tokens", "prompt_tokens",
+        "reported_prompt_tokens", "reusable_tokens", "ttft_cold", "ttft_partial", "ttft_warm",
+    )  # fmt: skip
+
+    def __init__(self, metrics: Metrics, model: str, worker: str) -> None:
+        super().__init__(metrics, model, worker)
+        self.prompt_tokens = metrics.prompt_tokens.labels(model, worker)
+        self.reusable_tokens = metrics.reusable_tokens.labels(model, worker)
+        self.matched_tokens = metrics.matched_tokens.labels(model, worker)
+        self.cached_tokens = metrics.cached_tokens.labels(model, worker)
+        self.reported_prompt_tokens = metrics.reported_prompt_tokens.labels(model, worker)
+        self.completion_tokens = metrics.completion_tokens.labels(model, worker)
+        self.inter_token = metrics.inter_token.labels(model, worker)
+        self.ttft_cold = metrics.ttft.labels(model, worker, "cold")
+        self.ttft_partial = metrics.ttft.labels(model, worker, "partial")
+        self.ttft_warm = metrics.ttft.labels(model, worker, "warm")
+
+    def ttft(self, matched_tokens: int, prompt_tokens: int) -> Histogram:
+        if matched_tokens <= 0:
+            return self.ttft_cold
+        return self.ttft_warm if matched_tokens >= 0.8 * prompt_tokens else self.ttft_partial
 
 
 @dataclass(frozen=True, slots=True)

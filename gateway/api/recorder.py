@@ -20,19 +20,20 @@ class MetricsRecorder:
         self._metrics = metrics
 
     def record(self, record: RequestRecord) -> None:
+        worker, metrics = record.worker, self._metrics
         # a name that no worker serves is a client's invention: it must not become a series
-        model = record.model if record.worker is not None else ""
-        bound = self._metrics.per_worker(model, record.worker or "")
+        ends = metrics.unrouted if worker is None else metrics.per_worker(record.model, worker)
         outcome = record.outcome.value
-        bound.requests(record.endpoint, outcome, record.status).inc()
+        ends.requests(record.endpoint, outcome, record.status).inc()
         exemplar = {"trace_id": record.trace_id} if record.trace_id else None
-        bound.request_seconds(outcome).observe(record.total_s, exemplar)
+        ends.request_seconds(outcome).observe(record.total_s, exemplar)
         for name in record.stripped:
             self._metrics.door_stripped.labels(name).inc()
         for one in record.tries[:-1]:
             self._metrics.retries.labels(one.worker, one.outcome.value).inc()
-        if record.worker is None:
+        if worker is None:
             return
+        bound = metrics.per_worker(record.model, worker)
         if record.ttft_s is not None:
             bound.ttft(record.matched_tokens, record.prompt_tokens).observe(record.ttft_s, exemplar)
         if record.gap_mean_s is not None:
@@ -171,6 +172,14 @@ class EventMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+
+    def followed(self, worker: WorkerId) -> None:
+        """Zeros of what may never happen: a rate or an alert needs a sample before the first."""
+        metrics = self._metrics
+        for counter in (metrics.event_gaps, metrics.event_replays_failed, metrics.events_malformed):
+            counter.labels(worker)
+        for reason in ("restarted", "lost"):
+            metrics.event_epochs.labels(worker, reason)
 
     def connected(self, worker: WorkerId, up: bool) -> None:
         log.info("events connected" if up else "events disconnected", extra={"worker": worker})

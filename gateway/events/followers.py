@@ -143,6 +143,7 @@ class Followers:
 
     def _begin(self, worker: Worker, plan: _Plan) -> None:
         me = worker.id
+        self._observer.followed(me)
         follower = self._make(worker, plan)
         task = asyncio.get_running_loop().create_task(follower.run(), name=f"events of {me}")
         task.add_done_callback(lambda ended: self._ended(me, ended))

@@ -40,6 +40,10 @@ class Sink(Protocol):
 class Observer(Protocol):
     """Hears how the following goes. Metrics live behind it."""
 
+    def followed(self, worker: WorkerId) -> None:
+        """Its events are of interest from now on."""
+        ...
+
     def connected(self, worker: WorkerId, up: bool) -> None: ...
 
     def batch(self, worker: WorkerId, blocks: int, lag: float | None) -> None:
@@ -63,6 +67,9 @@ class Observer(Protocol):
 
 class NullObserver:
     """Hears nothing."""
+
+    def followed(self, worker: WorkerId) -> None:
+        pass
 
     def connected(self, worker: WorkerId, up: bool) -> None:
         pass

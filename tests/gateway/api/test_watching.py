@@ -123,6 +123,17 @@ def test_one_that_comes_back_in_time_keeps_its_series() -> None:
     assert b'worker="w"' in generate_latest(metrics.registry)
 
 
+def test_a_request_that_no_worker_was_given_leaves_no_series_of_tokens() -> None:
+    metrics = Metrics()
+    MetricsRecorder(metrics).record(record(worker=None, status=404, outcome=Outcome.CLIENT_ERROR))
+    samples = {
+        sample.name: sample.value for family in metrics.registry.collect() for sample in family.samples
+    }
+    assert samples["gateway_requests_total"] == 1
+    assert samples["gateway_request_seconds_count"] == 1
+    assert not [name for name in samples if name.endswith("tokens_total") or "ttft" in name]
+
+
 def test_a_sampled_trace_is_an_exemplar() -> None:
     metrics = Metrics()
     MetricsRecorder(metrics).record(record(trace_id="4bf92f3577b34da6a3ce929d0e0e4736"))
