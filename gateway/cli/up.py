@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +11,12 @@ import click
 import httpx
 from rich.console import Console
 
+from gateway.cli.child_workers import ChildWorker, child_workers, is_free
 from gateway.cli.logs import configure
 from gateway.cli.options import settings_from, settings_options
 from gateway.errors import ConfigError
 from gateway.serving import serve
-
-START_SECONDS = 120.0
+from gateway.settings import Settings
 
 
 @click.command("up")
@@ -49,9 +42,13 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
         raise ConfigError("`up` starts its own workers; `prefix-gateway serve --worker …` takes running ones")
     console = Console(stderr=True, highlight=False)
     settings = settings_from(dict(given))
+    _refuse_taken_ports(settings)
     run_dir.mkdir(parents=True, exist_ok=True)
-    configure(settings.log_level, access=settings.access_log, path=run_dir / "gateway.log")
-    with _workers(count, model, worker_args, settings.port, run_dir, console) as workers:
+    log = run_dir / f"gateway-{settings.port}.log"
+    configure(settings.log_level, access=settings.access_log, path=log)
+    with child_workers(
+        count, model, worker_args, base_port=settings.port, run_dir=run_dir, console=console
+    ) as workers:
         specs = tuple(f"{w.url},events={w.events},replay={w.replay}" for w in workers)
         serve(
             settings.model_copy(update={"workers": specs}),
@@ -60,118 +57,21 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Worker:
-    process: subprocess.Popen[bytes]
-    port: int
-    events_port: int
-    log: Path
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def events(self) -> str:
-        return f"tcp://127.0.0.1:{self.events_port}"
-
-    @property
-    def replay(self) -> str:
-        return f"tcp://127.0.0.1:{self.events_port + 1}"
-
-
-@contextmanager
-def _workers(
-    count: int, model: str, extra: Sequence[str], port: int, run_dir: Path, console: Console
-) -> Iterator[list[_Worker]]:
-    ports = _free_ports(port + 21 if port else 8101, count, step=1)
-    events = _free_ports(port + 121 if port else 8201, count, step=2)
-    threads = max(1, (os.cpu_count() or 1) // count)
-    started: list[_Worker] = []
-    try:
-        for n, (http_port, events_port) in enumerate(zip(ports, events, strict=True), 1):
-            log = run_dir / f"worker-{http_port}.log"
-            command = [sys.executable, "-m", "workers", "serve", "--model", model, "--port", str(http_port)]
-            command += ["--kv-events-port", str(events_port), "--threads", str(threads), "--exit-with-parent"]
-            command += extra
-            with log.open("wb") as out:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C reaches the gateway alone, which ends them in order
-                )
-            started.append(_Worker(process, http_port, events_port, log))
-            console.print(f"worker {n} of {count}: {model} on port {http_port}, log in {log}")
-        _wait_all(started, console)
-        yield started
-    finally:
-        _stop_all(started)
-
-
-def _wait_all(workers: Sequence[_Worker], console: Console) -> None:
-    began = time.monotonic()
-    with (
-        console.status("loading the model …") as status,
-        httpx.Client(timeout=2.0, trust_env=False) as client,
+def _refuse_taken_ports(settings: Settings) -> None:
+    """Before a model is loaded and a log begun: `up` is often called where another one runs."""
+    for host, port, flag in (
+        (settings.host, settings.port, "--port (make run: PORT=…)"),
+        (
+            settings.admin_host,
+            settings.resolved_admin_port,
+            "--admin-port, or another --port (make run: PORT=…),",
+        ),
     ):
-        waiting = list(workers)
-        while waiting:
-            elapsed = time.monotonic() - began
-            status.update(f"loading the model … {elapsed:.0f} s")
-            for worker in list(waiting):
-                if worker.process.poll() is not None:
-                    tail = "\n".join(worker.log.read_text(errors="replace").splitlines()[-15:])
-                    raise ConfigError(f"a worker ended with code {worker.process.returncode}:\n{tail}")
-                try:
-                    if client.get(worker.url + "/health").status_code == 200:
-                        waiting.remove(worker)
-                except httpx.TransportError:
-                    pass
-            if elapsed > START_SECONDS:
-                raise ConfigError(
-                    f"no answer from {waiting[0].url} after {elapsed:.0f} s; see {waiting[0].log}"
-                )
-            time.sleep(0.05)
+        if port and not is_free(host, port):
+            raise ConfigError(f"{host}:{port} is in use already; {flag} takes another")
 
 
-def _stop_all(workers: Sequence[_Worker]) -> None:
-    for worker in workers:
-        if worker.process.poll() is None:
-            worker.process.send_signal(signal.SIGTERM)
-    for worker in workers:
-        try:
-            worker.process.wait(10)
-        except subprocess.TimeoutExpired:
-            worker.process.kill()
-            worker.process.wait()
-
-
-def _free_ports(start: int, count: int, *, step: int) -> list[int]:
-    """`count` ports from `start` on, each with the step - 1 ports after it free as well."""
-    found: list[int] = []
-    candidate = start
-    while len(found) < count:
-        if candidate + step > 65535:
-            raise ConfigError(f"no free ports above {start}; --port takes a lower one")
-        if all(_is_free(candidate + i) for i in range(step)):
-            found.append(candidate)
-        candidate += step
-    return found
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            s.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
-def _banner(url: str, admin: str, workers: Sequence[_Worker], run_dir: Path) -> None:
+def _banner(url: str, admin: str, workers: Sequence[ChildWorker], run_dir: Path) -> None:
     model = _served_model(workers[0].url)
     click.echo(
         f"""
@@ -190,10 +90,23 @@ with the OpenAI client:
   print(client.chat.completions.create(model="{model}", max_tokens=60,
         messages=[{{"role": "user", "content": "Hello!"}}]).choices[0].message.content)
 
-metrics {admin}/metrics   workers {admin}/admin/workers   API docs {admin}/docs   logs {run_dir}/
+why there? where would a request go, without sending it:
+
+  echo '{{"model": "{model}", "messages": [{{"role": "user",
+    "content": "Explain in two sentences why the sky is blue."}}]}}' |
+    {_program()} explain --admin-url {admin}
+
+live page {admin}/ui   metrics {admin}/metrics   workers {admin}/admin/workers
+API docs {admin}/docs   logs in {run_dir}/
 Ctrl-C ends everything.
 """
     )
+
+
+def _program() -> str:
+    """How this program was called: as a script of some environment, or as a module."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "prefix-gateway" else f"{sys.executable} -m gateway"
 
 
 def _served_model(url: str) -> str:

@@ -29,6 +29,12 @@ class Fleet:
     run_dir: Path
     log: Path
 
+    @property
+    def gateway_log(self) -> Path:
+        """What the gateway itself logs, one JSON object a line."""
+        (found,) = self.run_dir.glob("gateway-*.log")
+        return found
+
     def workers(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.get("/admin/workers")["workers"]
         return rows

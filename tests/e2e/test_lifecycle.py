@@ -84,7 +84,7 @@ def test_a_model_that_is_not_there_fails_with_the_workers_own_words(tmp_path: Pa
     assert "/no/such/model" in done.stderr
 
 
-def test_a_worker_that_dies_loses_its_blocks_and_returns_empty(tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_started_again_and_returns_empty(tmp_path: Path) -> None:
     with start_fleet(tmp_path) as fleet:
         first = ask(fleet.url)
         fleet.settle()
@@ -94,29 +94,35 @@ def test_a_worker_that_dies_loses_its_blocks_and_returns_empty(tmp_path: Path) -
         process = next(
             p
             for p in psutil.Process(fleet.process.pid).children()
-            if port in p.cmdline()[p.cmdline().index("--port") + 1]
+            if p.cmdline()[p.cmdline().index("--port") + 1] == port
         )
-        command, env = process.cmdline(), process.environ()
         os.kill(process.pid, signal.SIGKILL)
         # the next request finds the other worker, in the same try or by failover: never an error
         during = ask(fleet.url)
         assert during.status_code == 200
         assert during.headers["x-gateway-worker"] != holder
-        command[command.index("--exit-with-parent")] = "--seed=0"
-        with (tmp_path / "again.log").open("wb") as log:
-            again = subprocess.Popen(
-                command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        try:
-            wait_until(lambda: _events_of(fleet.workers(), holder)["epochs"] >= 1, 60, "a new epoch")
-            wait_until(lambda: _row(fleet.workers(), holder)["state"] == "ready", 60, "its return")
-            assert _row(fleet.workers(), holder)["indexed_blocks"] == 0
-            body = {"model": "tiny", "messages": [{"role": "user", "content": LONG}]}
-            answer = httpx.post(fleet.admin + "/admin/explain", json=body, trust_env=False).json()
-            assert {w["worker"]: w["matched_tokens"] for w in answer["workers"]}[holder] == 0
-        finally:
-            again.terminate()
-            again.wait(30)
+        wait_until(lambda: _events_of(fleet.workers(), holder)["epochs"] >= 1, 90, "a new epoch")
+        wait_until(lambda: _row(fleet.workers(), holder)["state"] == "ready", 90, "its return")
+        assert _row(fleet.workers(), holder)["indexed_blocks"] == 0
+        body = {"model": "tiny", "messages": [{"role": "user", "content": LONG}]}
+        answer = httpx.post(fleet.admin + "/admin/explain", json=body, trust_env=False).json()
+        assert {w["worker"]: w["matched_tokens"] for w in answer["workers"]}[holder] == 0
+        assert f"worker {port} ended (signal 9)" in fleet.log.read_text()
+        assert "starting it again" in fleet.log.read_text()
+
+
+def test_a_second_fleet_on_the_same_port_leaves_the_first_alone(tmp_path: Path) -> None:
+    with start_fleet(tmp_path, workers=1) as fleet:
+        ask(fleet.url)
+        before = fleet.gateway_log.read_text()
+        assert "/v1/chat/completions" in before
+        port = fleet.url.rsplit(":", 1)[1]
+        second = run("up", "--model", "tiny", "--port", port, "--run-dir", str(tmp_path))
+        assert second.returncode == 2
+        assert f"127.0.0.1:{port} is in use already" in second.stderr
+        assert "worker 1" not in second.stderr
+        assert fleet.gateway_log.read_text().startswith(before)
+        assert ask(fleet.url).status_code == 200
 
 
 def _row(rows: list[dict[str, object]], worker: str) -> dict[str, object]:

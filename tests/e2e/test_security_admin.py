@@ -45,7 +45,7 @@ def admin(fleet: Fleet, method: str, path: str, token: bool = True, **more: Any)
 
 
 def logged(fleet: Fleet) -> str:
-    return (fleet.run_dir / "gateway.log").read_text() + fleet.log.read_text()
+    return fleet.gateway_log.read_text() + fleet.log.read_text()
 
 
 def workers(fleet: Fleet) -> dict[str, dict[str, Any]]:

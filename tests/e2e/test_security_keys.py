@@ -226,11 +226,11 @@ def test_keys_are_exchanged_while_it_runs_and_a_broken_file_changes_nothing(
     assert ask(guarded, "gone").status_code == 401
     keys_file.write_text("keys: [{id: later, hash: pgw_pasted-in-plain}]")
     wait_until(
-        lambda: "settings were not reloaded" in (guarded.run_dir / "gateway.log").read_text(),
+        lambda: "settings were not reloaded" in guarded.gateway_log.read_text(),
         what="the refusal of the file",
     )
     assert ask(guarded, "later").status_code == 200
-    assert "pgw_pasted-in-plain" not in (guarded.run_dir / "gateway.log").read_text()
+    assert "pgw_pasted-in-plain" not in guarded.gateway_log.read_text()
     write_keys(keys_file, ENTRIES)
 
 
@@ -238,7 +238,7 @@ def test_logs_tell_who_and_how_much_and_neither_key_nor_prompt(guarded: Fleet) -
     answer = ask(guarded, "open")
     identifier = answer.headers["x-request-id"]
     ask(guarded, "not-a-key-but-a-mistake")
-    log = guarded.run_dir / "gateway.log"
+    log = guarded.gateway_log
     wait_until(lambda: identifier in log.read_text(), what="the access line")
     text = log.read_text()
     (line,) = (json.loads(row) for row in text.splitlines() if identifier in row)
