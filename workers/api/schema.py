@@ -225,7 +225,7 @@ def check_messages(messages: list[dict[str, Any]]) -> None:
 
 
 def _check_tools(body: ChatBody) -> None:
-    """Tools are rendered into the prompt. A choice is checked, never enforced on the output."""
+    """Tools are rendered into the prompt. A choice that is to be enforced on the output is refused."""
     if body.tools == []:
         raise BadRequest("`tools` must not be an empty array.", param="tools")
     names = set()
@@ -244,6 +244,8 @@ def _check_tools(body: ChatBody) -> None:
     if isinstance(choice, str):
         if choice not in ("auto", "required"):
             raise BadRequest(f"Invalid value for `tool_choice`: {choice}!", param="tool_choice")
+        if choice == "required":
+            raise _unsupported_choice("required")
         return
     function = choice.get("function")
     if not isinstance(function, dict) or function.get("name") not in names:
@@ -251,3 +253,11 @@ def _check_tools(body: ChatBody) -> None:
             "The tool specified in `tool_choice` does not match any of the specified `tools`",
             param="tool_choice",
         )
+    raise _unsupported_choice("of a named tool")
+
+
+def _unsupported_choice(what: str) -> BadRequest:
+    return BadRequest(
+        f"The reference engine does not support `tool_choice` {what}: it can't make a model call a tool.",
+        param="tool_choice",
+    )

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 MESSAGES: Any = [{"role": "user", "content": "Tell me about pages and blocks."}]
+TOOL: Any = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
 IMAGE = [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}]
 IDS = [(7 * i) % 1000 + 10 for i in range(100)]
 
@@ -166,10 +167,9 @@ def test_logprobs_of_chats(client: openai.OpenAI) -> None:
 
 
 def test_tools_are_in_the_prompt(client: openai.OpenAI) -> None:
-    tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
     fields: Any = {"model": "tiny-llama", "messages": MESSAGES, "max_tokens": 1, "temperature": 0}
     plain = client.chat.completions.create(**fields)
-    with_tools = client.chat.completions.create(**fields, tools=[tool], tool_choice="auto")
+    with_tools = client.chat.completions.create(**fields, tools=[TOOL], tool_choice="auto")
     assert plain.usage is not None
     assert with_tools.usage is not None
     assert with_tools.usage.prompt_tokens > plain.usage.prompt_tokens
@@ -179,11 +179,11 @@ def test_tools_are_in_the_prompt(client: openai.OpenAI) -> None:
             {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}]},
         {"role": "tool", "tool_call_id": "1", "content": "rain"},
     ]  # fmt: skip
-    answer = client.chat.completions.create(**fields | {"messages": calls}, tools=[tool])
+    answer = client.chat.completions.create(**fields | {"messages": calls}, tools=[TOOL])
     assert answer.choices[0].finish_reason == "length"
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(
-            **fields, tools=[tool], tool_choice={"type": "function", "function": {"name": "x"}}
+            **fields, tools=[TOOL], tool_choice={"type": "function", "function": {"name": "x"}}
         )
     assert refused.value.param == "tool_choice"
 
@@ -286,6 +286,12 @@ def test_bad_values_are_named(client: openai.OpenAI, fields: dict[str, Any], par
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"tools": []}, "tools"),
         ({"tool_choice": "auto"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": "maybe"}, "tool_choice"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "get_weather"}}},
+            "tool_choice",
+        ),
         ({"extra_body": {"chat_template": "{{ x }}"}}, "chat_template"),
     ],
 )
