@@ -5,6 +5,9 @@ Read by `__main__`, `cli` and `app` alone; everything else is handed plain value
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,9 +24,13 @@ from pydantic_settings import (
 
 from gateway.errors import ConfigError
 
+PREFIX = "GATEWAY_"
+OF_COMMANDS = frozenset(("admin_url",))
+"""Names in the environment that are no settings: commands that ask a running gateway read them."""
+
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="GATEWAY_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
     # where it listens
     host: str = Field("127.0.0.1", description="address of the public port")
@@ -222,6 +229,9 @@ def load(flags: dict[str, Any], config: Path | None = None) -> Settings:
 
     Raises ConfigError with one line per fault.
     """
+    unknown = list(_unknown(os.environ))
+    if unknown:
+        raise ConfigError("\n".join(unknown))
     from_file = {} if config is None else _read(config)
 
     class Layered(Settings):
@@ -243,6 +253,21 @@ def load(flags: dict[str, Any], config: Path | None = None) -> Settings:
         raise ConfigError("\n".join(faults)) from e
     except SettingsError as e:
         raise ConfigError(f"{e}: {e.__cause__}") from e
+
+
+def _unknown(variables: Iterable[str]) -> Iterator[str]:
+    """A line for each variable with our prefix that names nothing. What Kubernetes writes for a service whose
+    name happens to begin like ours (``GATEWAY_REDIS_SERVICE_HOST`` and its like) is nobody's mistake."""
+    ours = sorted(name for name in variables if name.startswith(PREFIX))
+    services = [name.removesuffix("_SERVICE_HOST") for name in ours if name.endswith("_SERVICE_HOST")]
+    of_services = tuple(f"{service}_{kind}" for service in services for kind in ("SERVICE", "PORT"))
+    known = {*Settings.model_fields, *OF_COMMANDS}
+    for name in ours:
+        key = name.removeprefix(PREFIX).lower()
+        if key in known or name.startswith(of_services):
+            continue
+        near = " or ".join(f"{PREFIX}{other.upper()}" for other in get_close_matches(key, known))
+        yield f"{name}: no such setting" + (f"; is it {near}?" if near else "")
 
 
 def _read(path: Path) -> dict[str, Any]:

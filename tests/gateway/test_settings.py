@@ -49,6 +49,30 @@ def test_a_misspelt_key_of_the_file_is_an_error(tmp_path: Path) -> None:
         load({}, file)
 
 
+def test_a_misspelt_variable_is_an_error_that_names_its_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_PROT", "1")
+    monkeypatch.setenv("GATEWAY_XYZZY", "1")
+    with pytest.raises(ConfigError) as refused:
+        load({})
+    first, second = refused.value.message.splitlines()
+    assert first.startswith("GATEWAY_PROT: no such setting; is it ")
+    assert "GATEWAY_PORT" in first
+    assert second == "GATEWAY_XYZZY: no such setting"
+
+
+def test_variables_of_commands_and_of_services_beside_it_are_let_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_ADMIN_URL", "http://gateway:8081")
+    # a service called gateway-redis in the same namespace, as Kubernetes tells of it
+    monkeypatch.setenv("GATEWAY_REDIS_SERVICE_HOST", "10.0.0.9")
+    monkeypatch.setenv("GATEWAY_REDIS_SERVICE_PORT", "6379")
+    monkeypatch.setenv("GATEWAY_REDIS_PORT", "tcp://10.0.0.9:6379")
+    monkeypatch.setenv("GATEWAY_REDIS_PORT_6379_TCP_ADDR", "10.0.0.9")
+    assert load({}).port == 8080
+    monkeypatch.setenv("GATEWAY_REDIS_UEL", "redis://10.0.0.9")
+    with pytest.raises(ConfigError, match="GATEWAY_REDIS_URL"):
+        load({})
+
+
 def test_a_file_that_is_not_there_or_no_yaml(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         load({}, tmp_path / "absent.yaml")
