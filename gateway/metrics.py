@@ -67,7 +67,9 @@ class Metrics:
             "Time from arrival to the last byte, by how it ended.",
             (*WORKER, "outcome"),
         )
-        self.prompt_tokens = counter("gateway_prompt_tokens", "Prompt tokens routed.", WORKER)
+        self.prompt_tokens = counter(
+            "gateway_prompt_tokens", "Prompt tokens routed; of requests turned away, none.", WORKER
+        )
         self.reusable_tokens = counter(
             "gateway_reusable_tokens",
             "Prompt tokens that some worker of the fleet held (best match).",

@@ -61,7 +61,7 @@ class HotPrefixes:
         self._models: dict[str, Openings] = {}
 
     def record(self, record: RequestRecord) -> None:
-        if record.worker is None:
+        if not record.prefilled:
             return
         for keys in record.keys:
             if keys:

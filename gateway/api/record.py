@@ -68,6 +68,13 @@ class RequestRecord(msgspec.Struct, frozen=True):
     """All workers as the last decision saw them."""
 
     @property
+    def prefilled(self) -> bool:
+        """An engine computed its prompt. One that was turned away teaches nothing about prompts."""
+        if self.worker is None or self.outcome in (Outcome.CLIENT_ERROR, Outcome.BUSY):
+            return False
+        return self.outcome is Outcome.OK or self.usage is not None or self.pieces > 0
+
+    @property
     def tokens(self) -> int:
         """What it cost: the engine's count, or ours where the engine worked and did not say."""
         if self.usage is not None:

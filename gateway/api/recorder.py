@@ -38,7 +38,7 @@ class MetricsRecorder:
             bound.ttft(record.matched_tokens, record.prompt_tokens).observe(record.ttft_s, exemplar)
         if record.gap_mean_s is not None:
             bound.inter_token.observe(record.gap_mean_s)
-        if record.prompt_tokens:
+        if record.prefilled and record.prompt_tokens:
             bound.prompt_tokens.inc(record.prompt_tokens)
             bound.reusable_tokens.inc(record.reusable_tokens)
             bound.matched_tokens.inc(record.matched_tokens)

@@ -84,7 +84,7 @@ class Traffic:
         self._models: dict[str, _Model] = {}
 
     def record(self, record: RequestRecord) -> None:
-        if record.worker is None or not record.keys:
+        if not record.prefilled or not record.keys:
             return
         model = self._model(record.model)
         if model is None:

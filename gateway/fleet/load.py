@@ -134,6 +134,11 @@ class Lease:
     def released(self) -> bool:
         return self._released
 
+    @property
+    def answered(self) -> bool:
+        """A first piece of the answer came."""
+        return self._decoding
+
     def first_byte(self) -> None:
         """Prefill is over: the prompt stops waiting and starts to weigh on decode."""
         if self._decoding or self._released:

@@ -49,6 +49,14 @@ class EngineInfo:
     served_names: tuple[str, ...] = ()
     """Further names that the engine itself serves its base model under."""
 
+    @property
+    def most_tokens(self) -> int | None:
+        """What the longest prompt may have that it can hold; None where it says nothing about that."""
+        capacity, longest = self.capacity_blocks * self.block_size, self.max_model_len
+        if not longest:
+            return capacity or None
+        return min(capacity, longest) if capacity else longest
+
 
 class WorkerState(Enum):
     STARTING = "starting"

@@ -61,6 +61,11 @@ class IndexWriter(Protocol):
         """A routing decision: `worker` will soon hold `keys`. Short-lived; dropped when the event arrives."""
         ...
 
+    def retract(self, worker: WorkerId, keys: Sequence[BlockKey], placed_at: float, now: float) -> None:
+        """The placement of `keys` made at `placed_at` leads to nothing: the engine turned the request away.
+        What other decisions promised too, and what the engine itself told of, stays."""
+        ...
+
     def refute(self, worker: WorkerId, keys: Sequence[BlockKey], delivered: int) -> None:
         """Feedback: of `keys`, which were promised, the engine really had `delivered` leading ones. What lies
         behind that point is forgotten for this worker."""

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 class CapacityLru:
     """Keys in the order in which a paged engine would evict them. `capacity` is in blocks of ours.
 
-    An engine frees a finished prompt from its end, so that of one prompt the last block goes first.
+    An engine frees a finished prompt from its end, so that of one prompt the last block goes first. Each key
+    carries how many prompts that came with it were not turned away.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._order: OrderedDict[int, None] = OrderedDict()
+        self._order: OrderedDict[int, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._order)
@@ -23,9 +24,21 @@ class CapacityLru:
         """Puts `keys` last; returns those that it pushed out."""
         order = self._order
         for key in reversed(keys):
-            order[key] = None
+            order[key] = order.get(key, 0) + 1
             order.move_to_end(key)
         return [order.popitem(last=False)[0] for _ in range(len(order) - self.capacity)]
+
+    def retract(self, keys: Iterable[int]) -> list[int]:
+        """A prompt was turned away: returns those of its `keys` that no other prompt brought here."""
+        order, gone = self._order, []
+        for key in keys:
+            prompts = order.get(key, 0)
+            if prompts > 1:
+                order[key] = prompts - 1
+            elif prompts:
+                del order[key]
+                gone.append(key)
+        return gone
 
     def drop(self, keys: Iterable[int]) -> None:
         for key in keys:

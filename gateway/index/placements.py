@@ -24,6 +24,8 @@ class Placements:
         self._ttl = ttl
         self._max_keys = max_keys
         self._until: dict[int, dict[int, float]] = {}
+        self._again: dict[int, dict[int, int]] = {}
+        """By bit, keys that several decisions promise: how many of them beside the first."""
         self._queue: deque[tuple[float, int, Sequence[int]]] = deque()
         self._queued = 0
 
@@ -35,6 +37,9 @@ class Placements:
         if not keys:
             return
         masks, until, expiry = self.masks, self._until.setdefault(bit, {}), now + self._ttl
+        again = self._again.setdefault(bit, {})
+        for key in until.keys() & keys:
+            again[key] = again.get(key, 0) + 1
         until.update(dict.fromkeys(keys, expiry))
         for key in keys:
             masks[key] = masks.get(key, 0) | bit
@@ -54,10 +59,22 @@ class Placements:
             return
         for key in keys:
             if key in until:
-                del until[key]
-                self._unmask(bit, key)
+                self._forget(bit, until, key)
+
+    def retract(self, bit: int, keys: Iterable[int], placed_at: float, now: float) -> None:
+        """One promise less, the one made at `placed_at`; what others promised too stays until its time."""
+        until, again = self._until.get(bit), self._again.get(bit, {})
+        if not until or placed_at + self._ttl <= now:  # it is over: what stands now is others'
+            return
+        for key in keys:
+            others = again.pop(key, 0)
+            if others > 1:
+                again[key] = others - 1
+            elif not others and key in until:
+                self._forget(bit, until, key)
 
     def clear(self, bit: int) -> None:
+        self._again.pop(bit, None)
         for key in self._until.pop(bit, ()):
             self._unmask(bit, key)
 
@@ -67,8 +84,12 @@ class Placements:
         until = self._until.get(bit, {})
         for key in keys:
             if until.get(key, now + 1) <= now:  # not placed again since
-                del until[key]
-                self._unmask(bit, key)
+                self._forget(bit, until, key)
+
+    def _forget(self, bit: int, until: dict[int, float], key: int) -> None:
+        del until[key]
+        self._again[bit].pop(key, None)
+        self._unmask(bit, key)
 
     def _unmask(self, bit: int, key: int) -> None:
         mask = self.masks[key] ^ bit
@@ -85,5 +106,6 @@ class Placements:
                 masks[key] = masks.get(key, 0) | bit
         queued = {(bit, key) for _, bit, keys in self._queue for key in keys}
         promised = {(bit, key) for bit, until in self._until.items() for key in until}
-        if masks != self.masks or not promised <= queued:
+        again = {(bit, key) for bit, counts in self._again.items() for key in counts}
+        if masks != self.masks or not again <= promised <= queued:
             raise AssertionError("placements differ from their masks or would never expire")

@@ -188,6 +188,15 @@ class PrefixIndex:
         else:
             self._place_for_long(known, known.lru, keys)
 
+    def retract(self, worker: WorkerId, keys: Sequence[BlockKey], placed_at: float, now: float) -> None:
+        known = self._workers.get(worker)
+        if known is None:
+            return
+        if known.lru is None:
+            self._placements.retract(known.holding.bit, keys, placed_at, now)
+        else:
+            self._tree.forget(known.holding, known.lru.retract(keys))
+
     def refute(self, worker: WorkerId, keys: Sequence[BlockKey], delivered: int) -> None:
         known = self._workers.get(worker)
         if known is None:

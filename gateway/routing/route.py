@@ -29,6 +29,9 @@ class Notes:
     held_blocks: int = 0
     """Of a single prompt's keys, how many leading ones the worker was known to hold. What was promised beyond
     them rests on decisions alone: when it does not come true, that refutes nothing."""
+    placed: Sequence[Sequence[BlockKey]] = ()
+    """The keys that it promised the index, per prompt."""
+    placed_at: float = 0.0
     weighing: Weighing | None = None
     """All workers as the decision saw them, for whoever wants to know why."""
 

@@ -4,7 +4,7 @@ can make the load stale that this one was made on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Protocol
 
@@ -28,11 +28,12 @@ from gateway.routing.feedback import Feedback
 from gateway.routing.keys import prompt_keys
 from gateway.routing.observer import NullObserver, RoutingObserver
 from gateway.routing.policy import RequestShape
+from gateway.routing.promises import Announce, Promises
 from gateway.routing.route import Notes, Outcome, Route
 from gateway.routing.table import PolicyTable
 from gateway.routing.upkeep import IndexMembers, Upkeep
 from gateway.routing.weighing import Reading, Weighing
-from gateway.types import BlockKey, CacheScope, Clock, Usage, WorkerId
+from gateway.types import CacheScope, Clock, Usage, WorkerId
 
 ANYBODY = Caller()
 
@@ -66,7 +67,7 @@ class Router:
         held: Callable[[], Mapping[WorkerId, int]] | None = None,
         admission: Admission | None = None,
         observer: RoutingObserver | None = None,
-        announce: Callable[[WorkerId, Sequence[BlockKey]], None] | None = None,
+        announce: Announce | None = None,
     ) -> None:
         self._registry = registry
         self._board = board
@@ -78,7 +79,7 @@ class Router:
         self._random = random
         self._admission = admission
         self._observer = observer or NullObserver()
-        self._announce = announce
+        self._promises = Promises(index, announce)
         self.rates = PrefillRates()
         self._bounds = LearnedBounds()
         self.feedback = Feedback(index, self._observer)
@@ -122,6 +123,7 @@ class Router:
             self._bounds.refused(route.lease.load, now)
         elif outcome is Outcome.OK:
             self._bounds.answered(route.lease.load, now)
+        self._promises.settle(route, outcome, now)
         if usage is None:
             return
         self.feedback.judge(route, usage)
@@ -217,6 +219,8 @@ class Router:
             ahead_tokens=load.all_waiting_tokens,
             unit=reading.target.unit,
             held_blocks=self._held_blocks(worker.id, reading) if matched else 0,
+            placed=self._promises.make(worker, reading, matched, now),
+            placed_at=now,
             weighing=weighing,
         )
         lease = Lease.take(
@@ -227,7 +231,6 @@ class Router:
             block_size=reading.target.unit,
             on_release=self._admission.wake_all if self._admission is not None else None,
         )
-        self._promise(worker, reading, matched, now)
         return Route(
             worker=worker.id,
             url=worker.spec.url,
@@ -241,14 +244,6 @@ class Router:
             reason=weighing.reason if reading.prompts else "unread",
             notes=notes,
         )
-
-    def _promise(self, worker: Worker, reading: Reading, matched: int, now: float) -> None:
-        """Placements here, and word of them to other replicas: what matched they know already."""
-        known = matched // reading.target.unit if len(reading.prompts) == 1 else 0
-        for prompt in reading.prompts:
-            self._index.place(worker.id, prompt.full, now)
-            if self._announce is not None:
-                self._announce(worker.id, prompt.full[known:])
 
     def _held_blocks(self, worker: WorkerId, reading: Reading) -> int:
         return (
@@ -273,7 +268,8 @@ class Router:
 
     def _match(self, reading: Reading, now: float) -> dict[WorkerId, int]:
         """Tokens that each worker of the target would serve from cache, over all prompts: whole engine blocks
-        only, so a worker with larger blocks is credited less than the keys it holds."""
+        only, so a worker with larger blocks is credited less than the keys it holds; never more than it can
+        hold at once."""
         unit = reading.target.unit
         found: dict[WorkerId, int] = {}
         for prompt in reading.prompts:
@@ -283,8 +279,9 @@ class Router:
                 worker = self._registry.get(holder)
                 if worker is None or worker.info is None:
                     continue
-                size = worker.info.block_size
-                if tokens := depth * unit // size * size:
+                size, most = worker.info.block_size, worker.info.most_tokens
+                tokens = depth * unit if most is None else min(depth * unit, most)
+                if tokens := tokens // size * size:
                     found[holder] = found.get(holder, 0) + tokens
         return found
 

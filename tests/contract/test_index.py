@@ -227,6 +227,46 @@ def test_larger_engine_blocks_count_in_whole_ones(index: Index) -> None:
     assert index.held_depth(A, stored[:7]) == 4
 
 
+def test_a_retracted_placement_promises_nothing(index: Index) -> None:
+    index.store(A, PROMPT[:2])
+    index.place(A, PROMPT, 0.0)
+    index.place(B, PROMPT, 0.0)
+    index.retract(A, PROMPT, 0.0, 1.0)
+    assert index.match(PROMPT, 1.0) == {A: 2, B: 6}, (
+        "what the engine told of stays, and so do others' promises"
+    )
+
+
+def test_a_retraction_leaves_what_other_decisions_promised(index: Index) -> None:
+    index.place(A, PROMPT, 0.0)
+    index.place(A, PROMPT[:4], 1.0)
+    index.place(A, PROMPT[:2], 1.0)
+    index.retract(A, PROMPT, 0.0, 2.0)
+    assert index.match(PROMPT, 2.0) == {A: 4}
+    index.retract(A, PROMPT[:4], 1.0, 2.0)
+    assert index.match(PROMPT, 2.0) == {A: 2}
+    index.retract(A, PROMPT[:2], 1.0, 2.0)
+    assert index.match(PROMPT, 2.0) == {}
+
+
+def test_a_late_retraction_takes_nothing_back_from_later_decisions(index: Index) -> None:
+    index.place(A, PROMPT, 0.0)
+    index.place(A, PROMPT, 60.0)
+    index.retract(A, PROMPT, 0.0, 60.0)
+    index.retract(C, PROMPT, 0.0, 60.0)
+    assert index.match(PROMPT, 60.0) == {A: 6}
+
+
+def test_without_events_a_retraction_takes_back_what_nobody_else_brought(index: Index) -> None:
+    index.add_worker(C, capacity=8)
+    index.place(C, PROMPT[:3], 0.0)
+    index.place(C, PROMPT, 100.0)
+    index.retract(C, PROMPT, 100.0, 101.0)
+    assert index.match(PROMPT, 101.0) == {C: 3}
+    index.retract(C, PROMPT[:3], 0.0, 101.0)
+    assert index.match(PROMPT, 101.0) == {}
+
+
 def test_without_events_placements_stand_until_the_engine_would_have_evicted_them(index: Index) -> None:
     index.add_worker(C, capacity=8)
     first, second = chain(5, 5), chain(6, 5)

@@ -6,7 +6,7 @@ from collections import Counter
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.index.prefix import PrefixIndex
 from gateway.types import BlockKey, WorkerId
@@ -43,6 +43,8 @@ class IndexHistory(RuleBasedStateMachine):
         self.now = 0.0
         self.held: dict[WorkerId, Counter[BlockKey]] = {}
         self.placed: dict[tuple[WorkerId, BlockKey], float] = {}
+        self.claims: Counter[tuple[WorkerId, BlockKey]] = Counter()
+        self.decisions: list[tuple[WorkerId, list[BlockKey], float]] = []
 
     @initialize()
     def start(self) -> None:
@@ -100,9 +102,26 @@ class IndexHistory(RuleBasedStateMachine):
     def place(self, worker: WorkerId, node: int) -> None:
         keys = keys_of(path(node))
         self.index.place(worker, keys, self.now)
+        self.decisions.append((worker, keys, self.now))
         for key in keys:
             if worker in self.held and self.held[worker][key] <= 0:
+                if self.placed.get((worker, key), 0.0) <= self.now:
+                    self.claims[worker, key] = 0
+                self.claims[worker, key] += 1
                 self.placed[worker, key] = self.now + TTL
+
+    @precondition(lambda self: self.decisions)
+    @rule(which=st.integers(0, 99))
+    def retract(self, which: int) -> None:
+        worker, keys, placed_at = self.decisions.pop(which % len(self.decisions))
+        self.index.retract(worker, keys, placed_at, self.now)
+        if placed_at + TTL <= self.now:
+            return
+        for key in keys:
+            if (worker, key) in self.placed:
+                self.claims[worker, key] -= 1
+                if not self.claims[worker, key]:
+                    del self.placed[worker, key]
 
     @rule(worker=workers, node=nodes, delivered=st.integers(0, 3))
     def refute(self, worker: WorkerId, node: int, delivered: int) -> None:

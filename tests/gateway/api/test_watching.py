@@ -8,7 +8,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 
 from gateway.api.departed import Departed
 from gateway.api.headers import trace_id
-from gateway.api.hot_prefixes import Openings
+from gateway.api.hot_prefixes import HotPrefixes, Openings
 from gateway.api.record import RequestRecord
 from gateway.api.recorder import MetricsRecorder
 from gateway.api.ui.decisions import KEPT, Decisions
@@ -92,6 +92,37 @@ def test_openings_fade() -> None:
     for _ in range(10):
         openings.see(BlockKey(1))
     assert (openings.total, openings.counts) == (5, {BlockKey(1): 5})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "pieces", "usage", "counted"),
+    [
+        (Outcome.OK, 5, Usage(100, 5, 80), 100),
+        (Outcome.OK, 0, None, 100),
+        (Outcome.CANCELLED, 3, None, 100),  # it had begun to answer
+        (Outcome.CANCELLED, 0, None, 0),
+        (Outcome.CLIENT_ERROR, 0, None, 0),
+        (Outcome.BUSY, 0, None, 0),
+        (Outcome.UPSTREAM_ERROR, 0, None, 0),
+        (Outcome.UPSTREAM_ERROR, 3, None, 100),
+    ],
+)
+def test_tokens_of_requests_without_a_prefill_are_not_counted(
+    outcome: Outcome, pieces: int, usage: Usage | None, counted: int
+) -> None:
+    metrics, hot = Metrics(), HotPrefixes()
+    one = record(matched=80, outcome=outcome, pieces=pieces, usage=usage, keys=((BlockKey(1),),))
+    for recorder in (MetricsRecorder(metrics), hot):
+        recorder.record(one)
+
+    def value(name: str) -> float | None:
+        return metrics.registry.get_sample_value(name, {"model": "m", "worker": "w"})
+
+    assert (value("gateway_prompt_tokens_total") or 0) == counted
+    assert (value("gateway_reusable_tokens_total") or 0) == counted * 0.9
+    assert (value("gateway_matched_tokens_total") or 0) == counted * 0.8
+    [gauge] = hot.gauges()
+    assert len(list(gauge.values)) == (2 if counted else 0)
 
 
 def test_series_of_a_worker_that_left_are_dropped_after_their_time_and_not_before() -> None:

@@ -90,6 +90,7 @@ def test_what_was_refused_or_unread_counts_nowhere() -> None:
     one, _ = traffic()
     one.record(record(range(160), worker=None))
     one.record(record(range(160), keys=()))
+    one.record(record(range(160), outcome=Outcome.CLIENT_ERROR, status=400, usage=None, pieces=0))
     assert one.view() == {}
 
 
@@ -159,6 +160,17 @@ def test_a_plan_is_the_command_s() -> None:
     assert answer.status_code == 200, answer.text
     # 2 × 28 layers × 4 heads × 128 × 2 bytes
     assert answer.json()["kv_bytes_per_token"] == 57_344
+
+
+def test_names_for_a_plan_are_those_that_it_takes() -> None:
+    one, _ = traffic()
+    names = anyio.run(_ask, one, "GET", "/admin/plan", None).json()
+    assert names["kv"] == ["fp16", "bf16", "fp8", "int8", "int4"]
+    assert "qwen2-7b" in names["models"]
+    assert "chat" in names["scenarios"]
+    for gpu in names["gpus"]:
+        body = {"model": "qwen2-0.5b", "gpu": gpu, "weights": names["weights"][0]}
+        assert anyio.run(_ask, one, "POST", "/admin/plan", body).status_code == 200, gpu
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,43 @@
+"""What a decision promises the index, and how it is taken back where nothing came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gateway.fleet.worker import Worker
+from gateway.index.base import IndexWriter
+from gateway.routing.route import Outcome, Route
+from gateway.routing.weighing import Reading
+from gateway.types import BlockKey, WorkerId
+
+Announce = Callable[[WorkerId, Sequence[BlockKey]], None]
+
+TURNED_AWAY = (Outcome.CLIENT_ERROR, Outcome.BUSY)
+
+
+class Promises:
+    """`announce` tells other replicas of a placement; it returns at once. They are told of no retraction: a
+    placement lives for seconds with them."""
+
+    def __init__(self, index: IndexWriter, announce: Announce | None = None) -> None:
+        self._index = index
+        self._announce = announce
+
+    def make(self, worker: Worker, reading: Reading, matched_tokens: int, now: float) -> list[list[BlockKey]]:
+        """Placements here, and word of them to other replicas: what matched they know already. Returns the
+        keys placed, by prompt. A prompt that the worker has no room for promises nothing."""
+        known = matched_tokens // reading.target.unit if len(reading.prompts) == 1 else 0
+        most = worker.info.most_tokens if worker.info is not None else None
+        placed = [prompt.full for prompt in reading.prompts if most is None or prompt.tokens <= most]
+        for keys in placed:
+            self._index.place(worker.id, keys, now)
+            if self._announce is not None:
+                self._announce(worker.id, keys[known:])
+        return placed
+
+    def settle(self, route: Route, outcome: Outcome, now: float) -> None:
+        """At the end of a try: without a prefill, no block of the prompt will turn up."""
+        if outcome is Outcome.OK or (route.lease.answered and outcome not in TURNED_AWAY):
+            return
+        for keys in route.notes.placed:
+            self._index.retract(route.worker, keys, route.notes.placed_at, now)
