@@ -16,6 +16,7 @@ from gateway import __version__
 from gateway.api.body import parse_object
 from gateway.api.errors import error_answer
 from gateway.api.fleet_view import FleetView, WorkerView
+from gateway.api.reference import add_reference
 from gateway.errors import ConfigError, GatewayError, InvalidRequest, NotFound
 from gateway.fleet.registry import Registry
 from gateway.fleet.spec import worker_from
@@ -72,7 +73,8 @@ def create_admin(
     readiness: Callable[[], str | None],
     more: Sequence[APIRouter] = (),
 ) -> FastAPI:
-    app = FastAPI(title="prefix-gateway admin", version=__version__)
+    app = FastAPI(title="prefix-gateway admin", version=__version__, docs_url=None, redoc_url=None)
+    add_reference(app)
 
     @app.exception_handler(GatewayError)
     async def _on_error(_: Request, error: GatewayError) -> Response:
