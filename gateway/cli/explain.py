@@ -67,15 +67,22 @@ def _show(answer: dict[str, Any]) -> None:
         f"{answer['blocks']} blocks that can be cached   tokenizer: {answer['tokenizer']}   "
         f"policy: {answer['policy']}"
     )
-    table = Table("worker", "matched tokens", "requests", "waiting tokens", "score", "verdict")
+    table = Table(
+        "worker", "matched", "uncached", "waiting", "overflow", "requests", "speed", "score", "verdict"
+    )
     for row in answer["workers"]:
         score = row["score"]
         table.add_row(
             row["worker"],
             str(row["matched_tokens"]),
-            str(row["requests"]),
+            str(row["uncached_tokens"]),
             str(row["waiting_tokens"]),
+            str(row["overflow_tokens"]),
+            str(row["requests"]),
+            f"{row['prefill_rate']:.2f}",
             "" if score is None else f"{score:.1f}",
             row["verdict"],
         )
     console.print(table)
+    if answer["policy"] == "estimated_ttft":
+        console.print("matched, uncached, waiting and overflow in tokens; the formula: docs/architecture.md")

@@ -9,6 +9,7 @@ from gateway.fleet.load import WorkerLoad
 from gateway.fleet.worker import Worker
 from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import Caller
+from gateway.routing.policies.estimated_ttft import overflow_tokens
 from gateway.routing.router import ANYBODY, Router
 from gateway.routing.weighing import Reading, Weighing
 
@@ -25,6 +26,8 @@ class WorkerView:
     requests: int
     waiting_tokens: int
     decoding_tokens: int
+    overflow_tokens: int
+    """By how much the contexts in flight, this prompt's too, would exceed the worker's cache."""
     cached_blocks: int
     capacity_blocks: int
     prefill_rate: float
@@ -94,6 +97,7 @@ def _view(worker: Worker, reading: Reading, weighing: Weighing, load: WorkerLoad
         requests=load.all_requests,
         waiting_tokens=load.all_waiting_tokens,
         decoding_tokens=load.all_decoding_tokens,
+        overflow_tokens=overflow_tokens(load, reading.shape) if load.capacity_tokens else 0,
         cached_blocks=load.cached_blocks,
         capacity_blocks=load.capacity_blocks,
         prefill_rate=load.prefill_rate,

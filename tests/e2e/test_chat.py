@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from click.testing import CliRunner
 from openai import OpenAI
 
+from gateway.cli.explain import command as explain
 from tests.e2e.conftest import Fleet
 
 LONG = "The quick brown fox jumps over the lazy dog, again and again and again. " * 6
@@ -52,6 +55,39 @@ def test_explain_gives_the_reason_before_anything_is_sent(tiny: Fleet) -> None:
     assert answer["tokenizer"] == "local"
     assert [w["matched_tokens"] for w in answer["workers"] if w["chosen"]] == [(prompt - 1) // 16 * 16]
     assert {w["state"] for w in answer["workers"]} == {"ready"}
+
+
+def test_the_command_shows_every_term_of_the_score(tiny: Fleet) -> None:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": LONG + "never sent"}]}
+    told = CliRunner().invoke(explain, ["--admin-url", tiny.admin], input=json.dumps(body))
+    assert told.exit_code == 0, told.output
+    for term in ("matched", "uncached", "waiting", "overflow", "requests", "speed", "score", "verdict"):
+        assert term in told.output
+    whole = CliRunner().invoke(explain, ["--admin-url", tiny.admin, "--json"], input=json.dumps(body))
+    for row in json.loads(whole.output)["workers"]:
+        terms = (
+            row["waiting_tokens"]
+            + 2 * max(row["uncached_tokens"], 16)
+            + 4 * row["overflow_tokens"]
+            + 16 * row["requests"]
+        )
+        assert row["score"] == pytest.approx(terms / row["prefill_rate"])
+
+
+def test_a_rejected_request_promises_nothing_and_counts_nowhere(tiny: Fleet) -> None:
+    def counted() -> list[float]:
+        return [tiny.metric(f"gateway_{n}_tokens_total") for n in ("prompt", "reusable", "matched")]
+
+    before = counted()
+    too_long = [ask(tiny, "zebra " * 20_000) for _ in range(2)]
+    assert [a.status_code for a in too_long] == [400, 400]
+    assert [a.headers["x-gateway-matched-tokens"] for a in too_long] == ["0", "0"]
+    refused = ask(tiny, "quagga " * 100, max_tokens=0)
+    assert refused.status_code == 400
+    assert counted() == before
+    served = ask(tiny, "quagga " * 100)
+    assert served.headers["x-gateway-matched-tokens"] == "0"
+    assert served.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 def test_three_counters_lie_side_by_side(tiny: Fleet) -> None:

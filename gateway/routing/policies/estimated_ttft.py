@@ -45,7 +45,7 @@ class EstimatedTTFT:
                 load.waiting_tokens
                 + load.peer_waiting_tokens
                 + weight * (prompt - matched if prompt - matched > least else least)
-                + (memory * _overflow(load, request) if load.capacity_tokens else 0.0)
+                + (memory * overflow_tokens(load, request) if load.capacity_tokens else 0.0)
                 + guard * (load.requests + load.peer_requests)
             )
             / load.prefill_rate
@@ -53,7 +53,7 @@ class EstimatedTTFT:
         ]
 
 
-def _overflow(load: WorkerLoad, request: RequestShape) -> int:
+def overflow_tokens(load: WorkerLoad, request: RequestShape) -> int:
     """Tokens of context in flight that the cache has no room for."""
     over = load.context_tokens + load.peer_context_tokens + request.prompt_tokens - load.capacity_tokens
     return max(0, over - load.common_context(request.keys, request.block_size)) if over > 0 else 0

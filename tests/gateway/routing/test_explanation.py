@@ -8,6 +8,7 @@ import pytest
 
 from gateway.errors import ModelNotFound
 from gateway.fleet.load import LoadVector
+from gateway.fleet.worker import EngineInfo
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.routing.explain import explain
 from gateway.routing.registry import POLICIES, make_policy
@@ -43,6 +44,20 @@ async def test_every_figure_of_a_decision(fleet: Any) -> None:
     ]
     busy = told.workers[2]
     assert (busy.requests, busy.waiting_tokens, busy.decoding_tokens, busy.state) == (1, 5000, 40, "ready")
+
+
+async def test_a_score_can_be_redone_from_the_figures_shown(fleet: Any) -> None:
+    a = fleet.add("a", EngineInfo("m", capacity_blocks=20))
+    b = fleet.add("b", EngineInfo("m", capacity_blocks=1000), weight=2.0)
+    fleet.store(a, PROMPT[:96])
+    fleet.board.set_peer_loads("r2", {a: LoadVector(3, 50, 40, 250), b: LoadVector(2, 500, 0, 250)})
+    told = await explain(fleet.router, REQUEST)
+    shown = {w.worker: w for w in told.workers}
+    # a: 250 tokens of context and 200 of this prompt in a cache of 320
+    assert (shown[a].uncached_tokens, shown[a].overflow_tokens, shown[a].prefill_rate) == (104, 130, 1.0)
+    assert shown[a].score == 50 + 2 * 104 + 4 * 130 + 16 * 3
+    assert (shown[b].uncached_tokens, shown[b].overflow_tokens, shown[b].prefill_rate) == (200, 0, 2.0)
+    assert shown[b].score == (500 + 2 * 200 + 16 * 2) / 2.0
 
 
 async def test_it_agrees_with_routing_and_leaves_no_trace(fleet: Any) -> None:
