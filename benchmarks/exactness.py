@@ -5,7 +5,8 @@
 
 A seeded workload of sequential requests: shared roots, edits in the middle, exact multiples of 16, salts,
 repeats, chats, decode that fills blocks, and far more blocks than the caches hold. After each request the
-gateway's view is left to settle (no new KV event for `--settle` seconds), then the next is sent: its
+gateway's view is left to settle: it has applied all that each engine published (asked of the engine's replay
+endpoint), and nothing new for `--settle` seconds. Then the next is sent: its
 `X-Gateway-Matched-Tokens` is compared with the engine's own `cached_tokens`. Exit code 1 on any difference.
 """
 
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import zmq
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -30,6 +32,7 @@ from rich.table import Table
 from benchmarks.fleet import Fleet, running_fleet
 
 BLOCK = 16
+END_OF_REPLAY = b"\xff" * 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +126,12 @@ class Client:
     def __init__(self, fleet: Fleet, settle: float) -> None:
         self._fleet, self._settle = fleet, settle
         self._http = httpx.Client(timeout=120.0, trust_env=False)
+        self._zmq = zmq.Context()
+        self._dealers: dict[str, zmq.Socket[bytes]] = {}
 
     def close(self) -> None:
         self._http.close()
+        self._zmq.destroy(linger=0)
 
     def send(self, number: int, case: Case) -> Verdict:
         answer = self._http.post(self._fleet.url + case.path, json=case.body)
@@ -146,23 +152,46 @@ class Client:
             details["cached_tokens"] or 0,
         )
 
-    def settle(self, timeout: float = 10.0) -> None:
-        """Until the gateway has applied no new event for the settle time."""
+    def settle(self, timeout: float = 30.0) -> None:
+        """Until the gateway has applied all that was published, and nothing new for the settle time."""
         deadline = time.monotonic() + timeout
         seen, since = self._applied(), time.monotonic()
-        while time.monotonic() - since < self._settle:
+        while time.monotonic() - since < self._settle or any(self._behind(w) for w in seen):
             if time.monotonic() > deadline:
-                raise SystemExit("KV events did not settle within 10 s: is other traffic on this fleet?")
+                raise SystemExit("KV events did not settle within 30 s: is other traffic on this fleet?")
             time.sleep(min(0.01, self._settle / 4))
             now = self._applied()
             if now != seen:
                 seen, since = now, time.monotonic()
 
-    def _applied(self) -> list[tuple[str, object]]:
+    def _applied(self) -> list[dict[str, Any]]:
+        """How far each worker's events have been applied."""
         workers = (
             self._http.get(self._fleet.admin_url + "/admin/workers").raise_for_status().json()["workers"]
         )
-        return [(w["id"], (w["events"] or {}).get("next_seq")) for w in workers]
+        return [
+            {"next_seq": w["events"]["next_seq"], "replay": w["events"]["replay"]}
+            for w in workers
+            if w["events"]
+        ]
+
+    def _behind(self, worker: dict[str, Any]) -> bool:
+        """Whether its engine has published more than was applied. A publisher answers a replay after what it
+        has published, so the answer settles it; an engine without a replay endpoint is left to time."""
+        endpoint: str | None = worker["replay"]
+        if endpoint is None:
+            return False
+        dealer = self._dealers.get(endpoint)
+        if dealer is None:
+            dealer = self._dealers[endpoint] = self._zmq.socket(zmq.DEALER)
+            dealer.set(zmq.LINGER, 0)
+            dealer.set(zmq.RCVTIMEO, 10_000)
+            dealer.connect(endpoint)
+        dealer.send_multipart([b"", worker["next_seq"].to_bytes(8, "big")])
+        more = 0
+        while dealer.recv_multipart()[-2] != END_OF_REPLAY:
+            more += 1
+        return more > 0
 
 
 def run(

@@ -32,6 +32,9 @@ class EventStatus:
     gaps: int
     waiting_blocks: int
     """Stored blocks whose parent has not turned up."""
+    endpoint: str
+    replay: str | None
+    """ZMQ endpoints: what is followed, and where what was missed is asked for."""
 
     @property
     def silent(self) -> bool:
@@ -115,6 +118,8 @@ class Followers:
             epochs=status.epochs,
             gaps=status.gaps,
             waiting_blocks=sum(ledger.waiting for ledger in status.ledgers.values()),
+            endpoint=running.plan.source.events,
+            replay=running.plan.source.replay,
         )
 
     def answered(self, worker: WorkerId, new_blocks: int, took_s: float) -> None:

@@ -26,7 +26,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 @pytest.mark.timeout(600)
 def test_every_promise_is_what_the_engine_delivers(small: Fleet) -> None:
     verdicts = exactness.run(
-        Measured(small.url, small.admin), requests=REQUESTS, seed=7, settle=0.02, max_prompt=400, quiet=True
+        Measured(small.url, small.admin), requests=REQUESTS, seed=7, settle=0.005, max_prompt=400, quiet=True
     )
     assert [v for v in verdicts if not v.exact] == []
     assert len(verdicts) == REQUESTS
