@@ -27,7 +27,15 @@ from gateway.api.headers import answer_headers, headers_to_worker, request_id, t
 from gateway.api.record import Recorder, Story
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
 from gateway.api.tracing import PassedOn, Tracer
-from gateway.errors import ClientError, GatewayError, ModelNotFound, Overloaded, Unavailable, UpstreamError
+from gateway.errors import (
+    ClientError,
+    GatewayError,
+    ModelNotFound,
+    NotFound,
+    Overloaded,
+    Unavailable,
+    UpstreamError,
+)
 from gateway.routing.route import Outcome, Route, RouterProtocol
 from gateway.types import Clock, WorkerId
 from gateway.upstream.client import UpstreamClient
@@ -203,6 +211,7 @@ class ProxyService:
             headers=answer_headers(route, identifier),
             readable=endpoint.generates,
             error_event=partial(error_event, dialect=endpoint.dialect),
+            unserved=partial(_unserved, route, call),
             hide_usage=call.inject_usage,
             ends_with_done=endpoint.ends_with_done,
             redactor=call.redactor,
@@ -289,6 +298,12 @@ class ProxyService:
 def _send(outlet: Outlet, answer: Answer) -> None:
     outlet.start(answer.status, answer.headers)
     outlet.body(answer.body, last=True)
+
+
+def _unserved(route: Route, call: Call) -> bytes:
+    path = call.target.partition(b"?")[0].decode("latin-1")
+    error = NotFound(f"the engine of model {route.model!r} does not serve {path}")
+    return error_answer(error, call.endpoint.dialect).body
 
 
 def _outcome_of(error: GatewayError) -> Outcome:

@@ -1,4 +1,4 @@
-"""The three ways an answer's body goes on to the client: as it comes, whole, or event by event."""
+"""The ways an answer's body goes on to the client: as it comes, whole, event by event, or replaced."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from gateway.upstream.redact import Redactor
 from gateway.upstream.sse import SseScanner
 from gateway.upstream.usage import read_usage
 from gateway.upstream.wire import Framing
+
+NO_SUCH_PATH = b'{"detail":"Not Found"}'
+"""FastAPI's and Starlette's answer to a path without a route, byte for byte: engines here are made with them.
+A 404 of an engine's own, of an unknown model for one, has another body."""
 
 
 class Body(Protocol):
@@ -72,6 +76,24 @@ class Whole:
             raise UpstreamProtocolError("a JSON answer that breaks off")
         self.usage = read_usage(body)
         return self._redactor.redact(body) if self._redactor.concerns(body) else body
+
+
+class Unserved:
+    """Of a 404 as long as `NO_SUCH_PATH`: where it is that, `instead` goes on."""
+
+    usage: Usage | None = None
+
+    def __init__(self, instead: bytes) -> None:
+        self.events = 0
+        self._instead = instead
+        self._body = b""
+
+    def feed(self, data: bytes, last: bool) -> bytes:
+        self.events = 1
+        self._body += data
+        if not last:
+            return b""
+        return self._instead if self._body == NO_SUCH_PATH else self._body
 
 
 class Events:

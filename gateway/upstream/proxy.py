@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.types import Clock, Usage
-from gateway.upstream.bodies import Body, Events, Passing, Whole
+from gateway.upstream.bodies import NO_SUCH_PATH, Body, Events, Passing, Unserved, Whole
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end, value_of
 from gateway.upstream.outlet import Outlet
@@ -46,6 +46,8 @@ class AnswerPlan(msgspec.Struct, frozen=True):
     """It comes from a model: usage and fields are read. Otherwise its bytes pass unread."""
     error_event: Callable[[GatewayError], bytes]
     """How a stream that dies tells its client."""
+    unserved: Callable[[], bytes]
+    """What the client is told, as JSON, where the worker has no such path."""
     hide_usage: bool = False
     ends_with_done: bool = True
     """A whole stream of this API ends with ``[DONE]``."""
@@ -208,6 +210,9 @@ class Exchange:
         plan = self._plan
         if head.status in WITHHELD:
             return Whole(head.framing, MAX_WITHHELD, plan.redactor, read=False)
+        length = value_of(head.headers, b"content-length")
+        if head.status == 404 and head.framing is Framing.LENGTH and length == b"%d" % len(NO_SUCH_PATH):
+            return Unserved(plan.unserved())
         encoded = (value_of(head.headers, b"content-encoding") or b"identity").lower() != b"identity"
         if not plan.readable or head.status >= 300 or encoded:
             return Passing()

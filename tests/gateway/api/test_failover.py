@@ -201,6 +201,39 @@ async def test_an_unknown_model_is_404() -> None:
         assert (record.model, record.asked_model, record.outcome) == ("", "nope", Outcome.CLIENT_ERROR)
 
 
+async def test_a_path_that_the_engine_lacks_is_a_404_in_the_clients_own_shape() -> None:
+    lacks = answers(b'{"detail":"Not Found"}', 404)
+    async with FaultyEngine(lacks) as engine, serving(engine.url) as door, http() as client:
+        answer = await client.post(door.url + "/v1/embeddings", json={"model": "m", "input": "x"})
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+        assert error_of(answer) == {
+            "message": "the engine of model 'm' does not serve /v1/embeddings",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "not_found",
+        }
+        record = await door.records.next()
+        assert (record.outcome, record.usage) == (Outcome.CLIENT_ERROR, None)
+        answer = await client.post(door.url + "/v1/messages", json=CHAT)
+        assert answer.json()["type"] == "error"
+        assert answer.json()["error"]["message"] == "the engine of model 'm' does not serve /v1/messages"
+        assert len(engine.seen) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"detail":"not found"}',  # as long, and another
+        b'{"error":{"message":"The model `x` does not exist.","code":404}}',
+        b"",
+    ],
+)
+async def test_any_other_404_passes_as_it_is(body: bytes) -> None:
+    async with FaultyEngine(answers(body, 404)) as engine, serving(engine.url) as door:
+        answer = await post(door.url)
+        assert (answer.status_code, answer.content) == (404, body)
+
+
 # -- after the first byte ----------------------------------------------------------------------------------
 
 
