@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway import __version__
+from gateway.api.admin_errors import Refused, in_one_shape
 from gateway.api.body import parse_object
-from gateway.api.errors import error_answer
 from gateway.api.fleet_view import FleetView, WorkerView
 from gateway.api.reference import add_reference
-from gateway.errors import ConfigError, GatewayError, InvalidRequest, NotFound
+from gateway.errors import InvalidRequest, NotFound
 from gateway.fleet.registry import Registry
 from gateway.fleet.spec import worker_from
 from gateway.fleet.worker import WorkerSpec
@@ -32,6 +32,15 @@ Vet = Callable[[WorkerSpec], Awaitable[WorkerSpec]]
 """Raises Forbidden for an address where no worker may be; gives back what it has checked."""
 MakePolicy = Callable[[str, dict[str, Any]], Policy]
 """(name, parameters) → policy. Raises ConfigError, which lists what there is."""
+
+
+_ANY_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "an OpenAI request body",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    }
+}
 
 
 class NewWorker(BaseModel):
@@ -73,16 +82,12 @@ def create_admin(
     readiness: Callable[[], str | None],
     more: Sequence[APIRouter] = (),
 ) -> FastAPI:
-    app = FastAPI(title="prefix-gateway admin", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="prefix-gateway admin", version=__version__, docs_url=None, redoc_url=None,
+        responses={"4XX": {"model": Refused, "description": "refused; `param` names the field"}},
+    )  # fmt: skip
     add_reference(app)
-
-    @app.exception_handler(GatewayError)
-    async def _on_error(_: Request, error: GatewayError) -> Response:
-        if isinstance(error, ConfigError):
-            error = InvalidRequest(error.message)
-        answer = error_answer(error)
-        headers = {k.decode(): v.decode() for k, v in answer.headers}
-        return Response(answer.body, status_code=answer.status, headers=headers)
+    in_one_shape(app)
 
     @app.get("/metrics", tags=["health"], response_class=Response)
     async def prometheus(request: Request) -> Response:
@@ -147,11 +152,10 @@ def create_admin(
         router.policies.set(make_policy(change.policy, change.params), change.model)
         return router.policies.names()
 
-    @app.post("/admin/explain", tags=["routing"])
+    @app.post("/admin/explain", tags=["routing"], openapi_extra=_ANY_BODY)
     async def explain_request(
         request: Request,
         path: Annotated[str | None, Query(description="API path; told from the body where not given")] = None,
-        body: Annotated[Any, Body(description="an OpenAI request body")] = None,
     ) -> Explanation:
         """Where a request would go, and why the others lose. Sends and reserves nothing."""
         fields = parse_object(await request.body())

@@ -74,6 +74,22 @@ def test_the_command_shows_every_term_of_the_score(tiny: Fleet) -> None:
         assert row["score"] == pytest.approx(terms / row["prefill_rate"])
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ('{"model": "tiny",', "400: the request's body is not valid JSON"),
+        (
+            '{"model": "nobody", "messages": [{"role": "user", "content": "x"}]}',
+            "404: model 'nobody' does not",
+        ),
+    ],
+)
+def test_the_command_says_what_is_wrong_in_words(tiny: Fleet, body: str, says: str) -> None:
+    told = CliRunner().invoke(explain, ["--admin-url", tiny.admin], input=body)
+    assert str(told.exception).startswith(says)
+    assert "{" not in str(told.exception)
+
+
 def test_a_rejected_request_promises_nothing_and_counts_nowhere(tiny: Fleet) -> None:
     def counted() -> list[float]:
         return [tiny.metric(f"gateway_{n}_tokens_total") for n in ("prompt", "reusable", "matched")]

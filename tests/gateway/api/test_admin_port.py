@@ -1,0 +1,63 @@
+"""The admin port of a whole gateway: what it refuses, and how it says so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.api.whole import whole
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def admin_of(port: int, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """The admin port of a gateway that declares the model ``m``; its only worker does not exist."""
+    given = {"models": ("m",), **settings}
+    async with whole(f"http://127.0.0.1:{port}", ready=0, **given) as gateway:
+        transport = httpx.ASGITransport(gateway.app.admin)  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            yield client
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "param", "says"),
+    [
+        ("PUT", "/admin/policy", b'{"policy": 3}', 422, "policy", "valid string"),
+        ("PUT", "/admin/policy", b'{"policy": "round_robin", "modle": "m"}', 422, "modle", "not permitted"),
+        ("PUT", "/admin/policy", b"{", 422, None, "not valid JSON"),
+        ("PUT", "/admin/policy", b"", 422, None, "body: "),
+        ("PUT", "/admin/policy", b'{"policy": "nonsense"}', 400, None, "nonsense"),
+        ("POST", "/admin/workers/weight", b'{"id": "w", "weight": "fast"}', 422, "weight", "valid number"),
+        ("DELETE", "/admin/workers", b"", 422, "id", "required"),
+        ("DELETE", "/admin/workers?id=w", b"", 404, "id", "no worker 'w'"),
+        ("GET", "/admin/nothing", b"", 404, None, "there is no GET /admin/nothing"),
+        ("DELETE", "/health", b"", 405, None, "other methods"),
+        ("POST", "/admin/explain", b'{"model": ', 400, None, "not valid JSON"),
+        ("POST", "/admin/explain", b"[]", 400, None, "JSON object"),
+    ],
+)
+async def test_every_error_has_one_shape(
+    free_port: Callable[[], int], method: str, path: str, body: bytes, status: int, param: Any, says: str
+) -> None:
+    async with admin_of(free_port()) as admin:
+        answer = await admin.request(method, path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json().keys() == {"error"}
+    error = answer.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["param"] == param
+    assert says in error["message"]
+
+
+async def test_the_api_description_knows_that_shape_alone(free_port: Callable[[], int]) -> None:
+    async with admin_of(free_port()) as admin:
+        told = (await admin.get("/openapi.json")).json()
+        assert (await admin.put("/health")).headers["allow"] == "GET"
+    assert "HTTPValidationError" not in told["components"]["schemas"]
+    assert told["paths"]["/admin/explain"]["post"]["requestBody"]["required"] is True
