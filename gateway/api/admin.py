@@ -17,7 +17,7 @@ from gateway.api.admin_errors import Refused, in_one_shape
 from gateway.api.body import parse_object
 from gateway.api.fleet_view import FleetView, WorkerView
 from gateway.api.reference import add_reference
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import InvalidRequest, ModelNotFound, NotFound
 from gateway.fleet.registry import Registry
 from gateway.fleet.spec import worker_from
 from gateway.fleet.worker import WorkerSpec
@@ -148,8 +148,23 @@ def create_admin(
 
     @app.put("/admin/policy", tags=["routing"])
     async def set_policy(change: PolicyChange) -> dict[str, str]:
-        """The next decision takes it."""
-        router.policies.set(make_policy(change.policy, change.params), change.model)
+        """The next decision takes it. `model` is a base model: its adapters and aliases share its policy."""
+        made = make_policy(change.policy, change.params)
+        if change.model is not None:
+            _check_model(change.model, registry)
+        router.policies.set(made, change.model)
+        return router.policies.names()
+
+    @app.delete("/admin/policy", tags=["routing"])
+    async def reset_policy(model: Annotated[str, Query()]) -> dict[str, str]:
+        """The model follows the default again."""
+        own = sorted(router.policies.names().keys() - {"*"})
+        if model not in own:
+            listed = ", ".join(own) or "none"
+            raise NotFound(
+                f"model {model!r} has no policy of its own; those that have: {listed}", param="model"
+            )
+        router.policies.reset(model)
         return router.policies.names()
 
     @app.post("/admin/explain", tags=["routing"], openapi_extra=_ANY_BODY)
@@ -181,6 +196,14 @@ def _done(known: bool, worker: str) -> dict[str, str]:
     if not known:
         raise NotFound(f"no worker {worker!r}; GET /admin/workers lists them", param="id")
     return {"id": worker}
+
+
+def _check_model(model: str, registry: Registry) -> None:
+    """Raises ModelNotFound where no decision would ever ask for this model's policy."""
+    base = {target.model for target in registry.targets().values()}
+    if model not in base:
+        listed = ", ".join(sorted(base)) or "none yet"
+        raise ModelNotFound(f"model {model!r} is no base model; there are: {listed}", param="model")
 
 
 def _endpoint(path: str | None, fields: dict[str, Any]) -> Endpoint:

@@ -61,3 +61,25 @@ async def test_the_api_description_knows_that_shape_alone(free_port: Callable[[]
         assert (await admin.put("/health")).headers["allow"] == "GET"
     assert "HTTPValidationError" not in told["components"]["schemas"]
     assert told["paths"]["/admin/explain"]["post"]["requestBody"]["required"] is True
+
+
+async def test_a_model_gets_a_policy_of_its_own_and_loses_it_again(free_port: Callable[[], int]) -> None:
+    async with admin_of(free_port(), aliases={"other": "m"}) as admin:
+        own = {"policy": "round_robin", "model": "m"}
+        assert (await admin.put("/admin/policy", json=own)).json() == {
+            "*": "estimated_ttft",
+            "m": "round_robin",
+        }
+        for name in ("nobody", "other", ""):
+            refused = await admin.put("/admin/policy", json={**own, "model": name})
+            assert refused.status_code == 404
+            error = refused.json()["error"]
+            assert (error["code"], error["param"]) == ("model_not_found", "model")
+            assert error["message"] == f"model {name!r} is no base model; there are: m"
+        gone = await admin.delete("/admin/policy", params={"model": "m"})
+        assert (gone.status_code, gone.json()) == (200, {"*": "estimated_ttft"})
+        again = await admin.delete("/admin/policy", params={"model": "m"})
+        assert (again.status_code, again.json()["error"]["param"]) == (404, "model")
+        default = await admin.delete("/admin/policy", params={"model": "*"})
+        assert default.status_code == 404
+        assert (await admin.get("/admin/policy")).json() == {"*": "estimated_ttft"}
