@@ -175,6 +175,7 @@ def create_admin(
         """Where a request would go, and why the others lose. Sends and reserves nothing."""
         fields = parse_object(await request.body())
         endpoint = _endpoint(path, fields)
+        _check_prompt(endpoint, path, fields)
         return await explain(router, read_prompt(endpoint, fields))
 
     @app.get("/admin/index", tags=["index"])
@@ -204,6 +205,26 @@ def _check_model(model: str, registry: Registry) -> None:
     if model not in base:
         listed = ", ".join(sorted(base)) or "none yet"
         raise ModelNotFound(f"model {model!r} is no base model; there are: {listed}", param="model")
+
+
+_PROMPT_FIELDS = {
+    Endpoint.CHAT: ("messages",), Endpoint.MESSAGES: ("messages",), Endpoint.RESPONSES: ("input",),
+    Endpoint.COMPLETIONS: ("prompt", "prompt_embeds"),
+}  # fmt: skip
+
+
+def _check_prompt(endpoint: Endpoint, path: str | None, fields: dict[str, Any]) -> None:
+    """Raises InvalidRequest where there is nothing to explain: no engine would take such a body."""
+    wanted = _PROMPT_FIELDS[endpoint]
+    if any(fields.get(name) for name in wanted):
+        return
+    if path is None:
+        raise InvalidRequest(
+            "the body has neither `messages` (a chat) nor `prompt` (a completion); for another API give its "
+            "path",
+            param="messages",
+        )
+    raise InvalidRequest(f"a body for {path} needs `{wanted[0]}`", param=wanted[0])
 
 
 def _endpoint(path: str | None, fields: dict[str, Any]) -> Endpoint:

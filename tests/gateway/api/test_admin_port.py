@@ -83,3 +83,26 @@ async def test_a_model_gets_a_policy_of_its_own_and_loses_it_again(free_port: Ca
         default = await admin.delete("/admin/policy", params={"model": "*"})
         assert default.status_code == 404
         assert (await admin.get("/admin/policy")).json() == {"*": "estimated_ttft"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (None, {}, "messages"),
+        (None, {"body": {"model": "m", "prompt": "x"}}, "messages"),
+        (None, {"model": "m", "messages": []}, "messages"),
+        ("/v1/completions", {"model": "m", "messages": []}, "prompt"),
+        ("/v1/chat/completions", {"model": "m", "prompt": "x"}, "messages"),
+        ("/v1/messages", {"model": "m"}, "messages"),
+        ("/v1/responses", {"model": "m"}, "input"),
+        ("/v1/nothing", {"model": "m", "prompt": "x"}, "path"),
+    ],
+)
+async def test_a_body_without_a_prompt_is_not_explained(
+    free_port: Callable[[], int], path: str | None, body: dict[str, Any], param: str
+) -> None:
+    async with admin_of(free_port()) as admin:
+        params = {} if path is None else {"path": path}
+        answer = await admin.post("/admin/explain", json=body, params=params)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    assert f"`{param}`" in answer.json()["error"]["message"] or param == "path"
