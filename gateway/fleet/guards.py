@@ -3,6 +3,7 @@ ejection, and the slow start after it. One object for all, since one request's e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.fleet.breaker import Breaker, BreakerLimits, BreakerState, OverloadMark, Verdict
@@ -35,6 +36,11 @@ class Guards:
         self._ejected: set[WorkerId] = set()
         self._suspects: set[WorkerId] = set()
         """Of whom there may be something to say; decisions need not look at the others."""
+        self._failed: list[Callable[[WorkerId], None]] = []
+
+    def on_failure(self, heard: Callable[[WorkerId], None]) -> None:
+        """`heard` is told of every worker that has failed a request."""
+        self._failed.append(heard)
 
     def of(self, worker: WorkerId) -> WorkerGuard:
         guard = self._guards.get(worker)
@@ -80,6 +86,9 @@ class Guards:
             guard.overload.clear()
         if verdict is not Verdict.NEUTRAL:
             self._outliers.record(worker, failed=verdict is Verdict.FAILURE)
+        if verdict is Verdict.FAILURE:
+            for heard in self._failed:
+                heard(worker)
 
     def busy(self, worker: WorkerId, now: float, retry_after: float | None = None) -> None:
         """It answered 429 or that it is overloaded."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from gateway.errors import ConfigError, UpstreamError
@@ -25,7 +26,8 @@ class HealthMonitor:
     """Checks every registered worker from `start` to `close`; follows the registry as a listener.
 
     An engine is asked again what it is at its first check, when it comes back, and every `learn_every`
-    checks: adapters loaded at run time become known, and those unloaded forgotten.
+    checks: adapters loaded at run time become known, and those unloaded forgotten. One that fails a
+    request is looked at within `doubted_interval_s`, and as often until the checks have decided.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class HealthMonitor:
         random: Callable[[], float],
         limits: HealthLimits | None = None,
         starting_interval_s: float = 0.5,
+        doubted_interval_s: float = 0.5,
         learn_every: int = 6,
     ) -> None:
         self._registry = registry
@@ -47,13 +50,22 @@ class HealthMonitor:
         self._random = random
         self._limits = limits or HealthLimits()
         self._starting_interval_s = starting_interval_s
+        self._doubted_interval_s = doubted_interval_s
         self._learn_every = learn_every
         self._checks: dict[WorkerId, int] = {}
         self._tasks: dict[WorkerId, asyncio.Task[None]] = {}
+        self._doubts: dict[WorkerId, asyncio.Event] = {}
 
     def start(self) -> None:
         """Needs a running loop."""
         self._registry.subscribe(self)
+        self._guards.on_failure(self.doubt)
+
+    def doubt(self, worker: WorkerId) -> None:
+        """It has failed a request: is it still there? Its next check does not wait for its turn."""
+        doubt = self._doubts.get(worker)
+        if doubt is not None:
+            doubt.set()
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())
@@ -63,13 +75,15 @@ class HealthMonitor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def added(self, worker: Worker) -> None:
-        self._tasks[worker.id] = asyncio.get_running_loop().create_task(self._watch(worker))
+        doubt = self._doubts[worker.id] = asyncio.Event()
+        self._tasks[worker.id] = asyncio.get_running_loop().create_task(self._watch(worker, doubt))
 
     def changed(self, worker: Worker) -> None:
         """Its state is our own doing."""
 
     def removed(self, worker: Worker) -> None:
         self._checks.pop(worker.id, None)
+        self._doubts.pop(worker.id, None)
         task = self._tasks.pop(worker.id, None)
         if task is not None:
             task.cancel()
@@ -98,8 +112,24 @@ class HealthMonitor:
             return True
         return self._checks.get(worker.id, 0) % self._learn_every == 0
 
-    async def _watch(self, worker: Worker) -> None:
+    async def _watch(self, worker: Worker, doubt: asyncio.Event) -> None:
         while True:
+            doubted = doubt.is_set()
+            doubt.clear()
             passed = await self.check(worker)
-            starting = worker.info is None and not passed
-            await asyncio.sleep(self._starting_interval_s if starting else self._limits.wait(self._random))
+            if worker.info is None and not passed:
+                await asyncio.sleep(self._starting_interval_s)
+                continue
+            if doubted and not passed and self._guards.of(worker.id).health.healthy:
+                doubt.set()  # one check alone decides nothing
+            await self._pause(doubt)
+
+    async def _pause(self, doubt: asyncio.Event) -> None:
+        """Until its turn comes, or sooner where it is doubted; never so soon that failing requests become a
+        flood of checks."""
+        turn = self._limits.wait(self._random)
+        soonest = min(self._doubted_interval_s, turn)
+        await asyncio.sleep(soonest)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(turn - soonest):
+                await doubt.wait()

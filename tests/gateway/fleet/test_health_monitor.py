@@ -8,11 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.errors import UpstreamConnectError
+from gateway.fleet.breaker import Verdict
 from gateway.fleet.guards import Guards
 from gateway.fleet.health import HealthLimits
 from gateway.fleet.load import LoadBoard
 from gateway.fleet.monitor import HealthMonitor
-from gateway.fleet.probe import EngineProbe
+from gateway.fleet.probe import EngineProbe, Learned
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import EngineInfo, Worker, WorkerSpec, WorkerState
 
@@ -149,8 +151,6 @@ async def test_an_answer_that_comes_after_removal_changes_nothing(engine: Any) -
             registry.remove(spec.id)
 
         async def learn(self, spec: WorkerSpec) -> Any:
-            from gateway.fleet.probe import Learned
-
             return Learned(EngineInfo("m"))
 
     guards = Guards()
@@ -159,3 +159,61 @@ async def test_an_answer_that_comes_after_removal_changes_nothing(engine: Any) -
     await monitor.check(worker)
     assert registry.workers() == []
     assert worker.state is WorkerState.STARTING
+
+
+class Scripted:
+    """Answers a check as `up` says, when the test lets it."""
+
+    def __init__(self) -> None:
+        self.up = True
+        self._turns = asyncio.Semaphore(0)
+        self._answered = asyncio.Event()
+
+    async def alive(self, spec: WorkerSpec) -> None:
+        await self._turns.acquire()
+        self._answered.set()
+        if not self.up:
+            raise UpstreamConnectError("can't connect")
+
+    async def learn(self, spec: WorkerSpec) -> Learned:
+        return Learned(EngineInfo("m"))
+
+    async def answer(self) -> None:
+        """One check, which has to come; its answer is judged when this returns."""
+        self._answered.clear()
+        self._turns.release()
+        await asyncio.wait_for(self._answered.wait(), 30)
+
+
+async def test_a_failed_request_brings_the_checks_forward_until_they_have_decided() -> None:
+    limits = HealthLimits(interval_s=3600, unhealthy_after=3)
+    registry, guards, probe = Registry(LoadBoard(), lambda: 0.0), Guards(health=limits), Scripted()
+    monitor = HealthMonitor(
+        registry,
+        probe,
+        guards,
+        clock=lambda: 0.0,
+        random=lambda: 0.5,
+        limits=limits,
+        doubted_interval_s=0.001,
+    )
+    monitor.start()
+    worker = registry.add(WorkerSpec("http://a:1"))
+    await probe.answer()
+    assert worker.state is WorkerState.READY
+    # its engine is well, and the next look would be in an hour
+    guards.record(worker.id, Verdict.FAILURE, 0.0)
+    await probe.answer()
+    states = [worker.state]
+    # it is gone: three looks, as ever
+    probe.up = False
+    guards.record(worker.id, Verdict.FAILURE, 0.0)
+    for _ in range(3):
+        await probe.answer()
+        states.append(worker.state)
+    assert states == [WorkerState.READY] * 3 + [WorkerState.UNHEALTHY]
+    assert worker.reason == "can't connect"
+    # a request that ends after its worker has left
+    registry.remove(worker.id)
+    guards.record(worker.id, Verdict.FAILURE, 0.0)
+    await monitor.close()
