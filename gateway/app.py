@@ -16,6 +16,7 @@ import zmq.asyncio
 from gateway.api.admin import create_admin
 from gateway.api.advice import advice_routes
 from gateway.api.cors import ASGIApp, with_cors
+from gateway.api.doctor import doctor_routes
 from gateway.api.endpoints import EndpointTable
 from gateway.api.fleet_view import FleetView
 from gateway.api.index_routes import index_routes
@@ -291,6 +292,7 @@ def build(settings: Settings) -> App:
                 readiness=readiness,
                 more=(
                     advice_routes(traffic),
+                    doctor_routes(lambda: readiness.draining),
                     index_routes(knowledge),
                     watching.page(table, queue, store, replicas, lambda: readiness.draining),
                 ),

@@ -13,6 +13,7 @@ from gateway.api.traffic import Traffic
 from gateway.diagnosis.divergence import Divergence, Head, divergence
 from gateway.errors import InvalidRequest
 from gateway.planning import Catalog, PlanRequest, plan
+from gateway.planning.precision import KV, WEIGHTS
 
 
 def advice_routes(traffic: Traffic) -> APIRouter:
@@ -27,6 +28,17 @@ def advice_routes(traffic: Traffic) -> APIRouter:
         found = await asyncio.to_thread(_compared, heads)
         view: dict[str, Any] = msgspec.to_builtins(traffic.judged(found))
         return {"models": view}
+
+    @routes.get("/admin/plan", tags=["advice"])
+    async def plan_names() -> dict[str, list[str]]:
+        """The names that a request for a plan may use; aliases are understood as well."""
+        return {
+            "models": [model.name for model in catalog.models],
+            "gpus": [gpu.name for gpu in catalog.gpus],
+            "kv": list(KV),
+            "weights": list(WEIGHTS),
+            "scenarios": [scenario.name for scenario in catalog.scenarios],
+        }
 
     @routes.post("/admin/plan", tags=["advice"])
     async def plan_memory(request: Request) -> Response:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import click
 from rich.console import Console
@@ -17,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gateway.diagnosis.collect import Progress as Told
 from gateway.diagnosis.collect import watch
-from gateway.diagnosis.diagnose import RULES, diagnose
+from gateway.diagnosis.diagnose import RULES, diagnose, document
 from gateway.diagnosis.facts import Facts
 from gateway.diagnosis.finding import Finding, exit_status, percent
 from gateway.diagnosis.prometheus import read_prometheus
@@ -78,7 +77,7 @@ def command(
             )
     findings = diagnose(facts)
     if as_json:
-        click.echo(json.dumps(_document(facts, findings), indent=2))
+        click.echo(json.dumps(document(facts, findings), indent=2))
     else:
         _show(facts, findings)
     sys.exit(exit_status(findings))
@@ -95,16 +94,6 @@ def _progress(*, shown: bool) -> Iterator[Told]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("watch", total=1.0)
         yield lambda done, all_: bar.update(task, completed=done / all_ if all_ else 1.0)
-
-
-def _document(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
-    return {
-        "window_s": round(facts.window_s, 3),
-        "replicas": [replica.name for replica in facts.replicas],
-        "engines": [engine.url for engine in facts.engines],
-        "rules": len(RULES),
-        "findings": [finding.as_dict() for finding in findings],
-    }
 
 
 def _show(facts: Facts, findings: Sequence[Finding]) -> None:

@@ -46,12 +46,17 @@ async def watch(
     interval: float,
     token: str | None = None,
     progress: Progress = lambda done, all_: None,
+    admin_transport: httpx.AsyncBaseTransport | None = None,
 ) -> Facts:
     """Looks for `window` seconds, every `interval`. The first of `admin_urls` must answer: raises
-    UpstreamConnectError or UpstreamProtocolError where it does not."""
+    UpstreamConnectError or UpstreamProtocolError where it does not. `admin_transport` carries what is asked
+    of `admin_urls`, in place of the network: a gateway that looks at itself."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S) as client:
-        asker = _Asker(client, headers)
+    async with (
+        httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S, transport=admin_transport) as admin,
+        httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S) as client,
+    ):
+        asker = _Asker(admin, headers)
         urls = [url.rstrip("/") for url in admin_urls]
         before = [await asker.workers(url) for url in urls]
         models = {row.url: row.model or "" for rows in before for row in rows}
@@ -61,8 +66,8 @@ async def watch(
         while True:
             now = time.monotonic()
             await asyncio.gather(
-                *(asker.scrape(r, now, GATEWAY_METRICS, headers) for r in replicas),
-                *(asker.scrape(e, now, ENGINE_METRICS, {}) for e in engines),
+                *(_scrape(admin, r, now, GATEWAY_METRICS, headers) for r in replicas),
+                *(_scrape(client, e, now, ENGINE_METRICS, {}) for e in engines),
             )
             progress(min(now - began, window), window)
             if now - began >= window:
@@ -82,6 +87,29 @@ def _engine(target: _Target, model: str) -> Engine:
     series = Series(target.scrapes)
     named = (labels.get("model_name") for labels in series.labels("vllm:num_requests_running"))
     return Engine(target.url, model or next(filter(None, named), ""), series, target.error, target.offset)
+
+
+async def _scrape(
+    client: httpx.AsyncClient,
+    target: _Target,
+    at: float,
+    prefixes: tuple[str, ...],
+    headers: Mapping[str, str],
+) -> None:
+    try:
+        asked = time.time()
+        answer = await client.get(target.url + "/metrics", headers=dict(headers))
+        offset = clock_offset(answer.headers.get("date"), asked, time.time())
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        target.error = f"{type(error).__name__}: {error}"
+        return
+    if offset is not None:
+        target.offsets.append(offset)
+    if answer.is_success:
+        # a long text of a large fleet, and streams go through this loop where the gateway looks at itself
+        target.scrapes.append(await asyncio.to_thread(parse, answer.text, at, prefixes))
+    else:
+        target.error = f"/metrics answers {answer.status_code}"
 
 
 class _Asker:
@@ -104,23 +132,6 @@ class _Asker:
             traffic=_decoded(traffic_facts, await self._json(url, "/admin/traffic"), url),
             clock_offset_s=target.offset,
         )
-
-    async def scrape(
-        self, target: _Target, at: float, prefixes: tuple[str, ...], headers: Mapping[str, str]
-    ) -> None:
-        try:
-            asked = time.time()
-            answer = await self._client.get(target.url + "/metrics", headers=dict(headers))
-            offset = clock_offset(answer.headers.get("date"), asked, time.time())
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            target.error = f"{type(error).__name__}: {error}"
-            return
-        if offset is not None:
-            target.offsets.append(offset)
-        if answer.is_success:
-            target.scrapes.append(parse(answer.text, at, prefixes))
-        else:
-            target.error = f"/metrics answers {answer.status_code}"
 
     async def _json(self, url: str, path: str) -> Any:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from gateway.diagnosis import engine_rules, knowledge_rules, traffic_rules
 from gateway.diagnosis.facts import Facts
@@ -48,6 +49,17 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     }
     causes = [finding for finding in found if (_engine(finding.subject), finding.id) not in told]
     return tuple(sorted(causes, key=lambda finding: -finding.severity))
+
+
+def document(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
+    """What was looked at and what was found, as JSON has it."""
+    return {
+        "window_s": round(facts.window_s, 3),
+        "replicas": [replica.name for replica in facts.replicas],
+        "engines": [engine.url for engine in facts.engines],
+        "rules": len(RULES),
+        "findings": [finding.as_dict() for finding in findings],
+    }
 
 
 def _engine(subject: str) -> str:

@@ -1,4 +1,4 @@
-"""The page, its two files, and what it listens to: server-sent events, one reading a second."""
+"""The page, its files, and what it listens to: server-sent events, one reading a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.errors import NotFound, Overloaded
 
 TICK_S = 1.0
 MOST_PAGES = 32
-_KINDS = {"page.css": "text/css", "page.js": "text/javascript"}
+_KINDS = {"page.css": "text/css", "page.js": "text/javascript", "advice.js": "text/javascript"}
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

@@ -1,0 +1,52 @@
+"""The doctor at the admin port: this gateway and its workers, looked at from inside.
+
+It takes what `prefix-gateway doctor` takes from outside, through the same endpoints. Nothing is sent to this
+gateway over the network, so its guard and its certificate need no second key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import httpx
+from fastapi import APIRouter, Query, Request
+
+from gateway.diagnosis.collect import watch
+from gateway.diagnosis.diagnose import diagnose, document
+from gateway.errors import Overloaded, Unavailable
+
+INTERVAL_S = 1.0
+LONGEST_S = 60.0
+OWN_NAME = "http://this-gateway"
+"""How findings name the replica that looked."""
+
+Window = Annotated[float, Query(ge=1.0, le=LONGEST_S, description="seconds to watch")]
+
+
+def doctor_routes(closing: Callable[[], bool]) -> APIRouter:
+    """`closing` ends a run: it must not hold up a shutdown."""
+    routes = APIRouter()
+    one_run = asyncio.Lock()
+
+    def go_on(_: float, __: float) -> None:
+        if closing():
+            raise Unavailable("shutting down")
+
+    @routes.post("/admin/doctor", tags=["advice"])
+    async def examine(request: Request, window: Window = 5.0) -> dict[str, Any]:
+        """Watches, then answers the same as `prefix-gateway doctor --json`. One run at a time."""
+        if one_run.locked():
+            raise Overloaded("the doctor is looking already: one run at a time", retry_after=window)
+        async with one_run:
+            facts = await watch(
+                [OWN_NAME],
+                window=window,
+                interval=INTERVAL_S,
+                progress=go_on,
+                admin_transport=httpx.ASGITransport(request.app, raise_app_exceptions=False),
+            )
+            return document(facts, await asyncio.to_thread(diagnose, facts))
+
+    return routes
