@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.browser import browser
-from tests.e2e.conftest import Fleet, start_fleet
+from tests.e2e.conftest import Fleet, start_fleet, wait_until
 
 pytestmark = pytest.mark.timeout(700)  # the first run downloads the browser
 
@@ -41,12 +41,28 @@ def page(fleet: Fleet, chromium: Browser) -> Iterator[Page]:
         made.goto(fleet.admin + "/ui")
         expect(made.locator("#ready")).to_have_text("ready", timeout=WAIT_MS)
         yield made
+    # a refused plan is no fault of the page
+    faults = [fault for fault in faults if "status of 400" not in fault]
     assert faults == []  # the content security policy's complaints are among them
 
 
 def ask(fleet: Fleet, content: str, **fields: object) -> httpx.Response:
     body = {"model": "tiny", "max_tokens": 4, "messages": [{"role": "user", "content": content}], **fields}
     return httpx.post(fleet.url + "/v1/chat/completions", json=body, trust_env=False, timeout=60)
+
+
+@pytest.fixture
+def dead_worker(fleet: Fleet, free_port: Callable[[], int]) -> Iterator[str]:
+    """One that the fleet is told of, and that does not exist."""
+    url = f"http://127.0.0.1:{free_port()}"
+    answer = httpx.post(fleet.admin + "/admin/workers", json={"url": url}, trust_env=False, timeout=30)
+    assert answer.status_code == 201, answer.text
+    yield url
+    remove(fleet, url)
+
+
+def remove(fleet: Fleet, worker: str) -> None:
+    httpx.delete(fleet.admin + "/admin/workers", params={"id": worker}, trust_env=False, timeout=30)
 
 
 def test_workers_are_those_of_the_admin_port(page: Page, fleet: Fleet) -> None:
@@ -132,16 +148,70 @@ def test_pause_holds_the_rows_and_going_on_brings_what_was_missed(page: Page, fl
     before = rows.count()
     number = rows.first.get_by_role("button").get_attribute("aria-label")
     ask(fleet, "during the pause")
-    page.wait_for_function("waiting.length > 0", timeout=WAIT_MS)
+    wait_until(lambda: bool(page.evaluate("waiting.length > 0")), what="a decision held back")
     assert rows.count() == before
     assert rows.first.get_by_role("button").get_attribute("aria-label") == number
     page.get_by_role("button", name="Go on").click()
     expect(rows).to_have_count(before + 1)
 
 
+def test_the_doctor_finds_a_dead_worker_and_then_nothing(page: Page, fleet: Fleet, dead_worker: str) -> None:
+    button = page.get_by_role("button", name="Examine the fleet")
+    status = page.locator("#doctor-status")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("progressbar", name="Watched so far")).to_be_visible()
+    expect(status).to_have_text("2 findings (3 engines, 5 s, 20 rules).", timeout=WAIT_MS)
+    expect(page.locator("#doctor-progress")).to_be_hidden()
+    expect(button).to_be_focused()
+    found = page.locator("[data-finding=worker-down]")
+    expect(found.get_by_role("heading")).to_contain_text(dead_worker)
+    expect(found.get_by_role("list", name="Evidence")).to_contain_text("state: ")
+    expect(found).to_contain_text("no request is sent to this worker")
+    expect(found).to_contain_text("confidence 90 %")
+    expect(found.get_by_role("list", name="Remedy")).to_contain_text("read the engine's log")
+    expect(found).to_contain_text("docs/runbooks/worker-down.md")
+    remove(fleet, dead_worker)
+    button.click()
+    expect(status).to_have_text("Nothing ails this fleet (2 engines, 5 s, 20 rules).", timeout=WAIT_MS)
+    expect(page.locator("#findings li")).to_have_count(0)
+
+
+def test_a_plan_and_its_refusal(page: Page) -> None:
+    expect(page.get_by_role("combobox", name="GPU", exact=True)).to_have_value("t4", timeout=WAIT_MS)
+    page.get_by_role("combobox", name="Model", exact=True).fill("qwen2-7b")
+    page.get_by_role("combobox", name="GPU", exact=True).select_option("a100-80")
+    page.get_by_label("Concurrent requests").fill("10")
+    page.keyboard.press("Enter")
+    figures = page.locator("#plan-figures")
+    # 2 × 28 layers × 4 heads × 128 × 2 bytes; 16 tokens a block: 917,504 bytes
+    expect(figures).to_contain_text("56 KiB (57,344 bytes), fp16", timeout=WAIT_MS)
+    expect(figures).to_contain_text("896 KiB (16 tokens)")
+    expect(page.locator("#plan-vllm")).to_contain_text("--max-model-len ")
+    expect(page.locator("#plan-status")).to_have_text("qwen2-7b (GQA) on 1 GPU NVIDIA A100 80GB SXM.")
+    # one byte an element
+    page.get_by_role("combobox", name="K/V precision").select_option("fp8")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(figures).to_contain_text("28 KiB (28,672 bytes), fp8", timeout=WAIT_MS)
+    page.get_by_role("combobox", name="Model", exact=True).fill("no-such-model")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.locator("#plan-refusal")).to_contain_text("no model 'no-such-model'", timeout=WAIT_MS)
+    expect(page.locator("#plan-result")).to_be_hidden()
+    expect(page.get_by_role("combobox", name="Model", exact=True)).to_be_focused()
+    expect(page.get_by_role("combobox", name="Model", exact=True)).to_have_attribute("aria-invalid", "true")
+    # 70 billion weights of 2 bytes, on 24 GB: how many it takes is said
+    page.get_by_role("combobox", name="Model", exact=True).fill("llama-3.1-70b")
+    page.get_by_role("combobox", name="GPU", exact=True).select_option("l4")
+    page.get_by_label("Tensor parallel").fill("1")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.locator("#plan-refusal")).to_contain_text("It needs 8 of them", timeout=WAIT_MS)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
-def test_axe_finds_no_fault(fleet: Fleet, chromium: Browser, scheme: str, width: int) -> None:
+def test_axe_finds_no_fault(
+    fleet: Fleet, chromium: Browser, dead_worker: str, scheme: str, width: int
+) -> None:
     ask(fleet, LONG + "for axe")
     with chromium.new_context(
         color_scheme="dark" if scheme == "dark" else "light", viewport={"width": width, "height": 800},
@@ -152,6 +222,12 @@ def test_axe_finds_no_fault(fleet: Fleet, chromium: Browser, scheme: str, width:
         button = page.locator("#decisions tr").first.get_by_role("button")
         expect(button).to_be_visible(timeout=WAIT_MS)
         page.get_by_role("button", name="Pause").click()
+        page.get_by_role("button", name="Examine the fleet").click()
+        page.get_by_role("combobox", name="Model", exact=True).fill("qwen2-7b")
+        page.get_by_role("combobox", name="GPU", exact=True).select_option("h100")
+        page.get_by_role("button", name="Plan", exact=True).click()
+        expect(page.locator("#plan-result")).to_be_visible(timeout=WAIT_MS)
+        expect(page.locator("[data-finding=worker-down]")).to_contain_text(dead_worker, timeout=WAIT_MS)
         found = Axe().run(page).response["violations"]
         button.click()
         expect(page.get_by_role("dialog")).to_be_visible()
