@@ -66,12 +66,14 @@ CHATS = [
         "And if it is packed already?",
         "How would I send it back then?",
         "What does that cost me?",
+        "And when would I see the money?",
     ],
     [
         "The floor lamp flickers.",
         "I bought it eighteen months ago.",
         "Which photos do you need?",
         "May I have the money instead of a new one?",
+        "Must I keep the box until then?",
         "Thank you. How long does it take?",
     ],
     [
@@ -79,6 +81,15 @@ CHATS = [
         "What is free of delivery costs?",
         "Can I pay in three parts?",
         "Does a voucher work with that?",
-        "And what if I do not like the chair?",
+        "Who carries the chair upstairs?",
+        "And what if I do not like it?",
+    ],
+    [
+        "My oak table looks dry.",
+        "How often does it want oil?",
+        "Is that covered if I forget it?",
+        "What about the sun on it?",
+        "And the cushions with a zip?",
+        "Where is my invoice, in case I need it?",
     ],
 ]
