@@ -162,6 +162,15 @@ _WITH_ANOTHER_CLOCK = (
 @contextmanager
 def engines(folder: Path, specs: Sequence[EngineSpec], port: Callable[[], int]) -> Iterator[list[str]]:
     """Starts them all at once; gives their worker lines once all answer."""
+    with engine_processes(folder, specs, port) as started:
+        yield [line for line, _ in started]
+
+
+@contextmanager
+def engine_processes(
+    folder: Path, specs: Sequence[EngineSpec], port: Callable[[], int]
+) -> Iterator[list[tuple[str, subprocess.Popen[bytes]]]]:
+    """The same, each line with its process, for who wants to kill one."""
     folder.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
     running: list[subprocess.Popen[bytes]] = []
@@ -189,7 +198,7 @@ def engines(folder: Path, specs: Sequence[EngineSpec], port: Callable[[], int]) 
             lines.append(line)
         for number, (line, process) in enumerate(zip(lines, running, strict=True)):
             _wait_for_engine(line.partition(",")[0], process, folder / f"engine-{number}.log")
-        yield lines
+        yield list(zip(lines, running, strict=True))
     finally:
         for process in running:
             process.terminate()
