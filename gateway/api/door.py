@@ -38,13 +38,15 @@ HEADERS = (
     "epp-profile",
     "x-smg-*",
 )
+EXTRA = "vllm_xargs"
+"""vLLM reads this object's fields as its `extra_args`, and transfer parameters from there too."""
 ANSWER_FIELDS = ("kv_transfer_params", "ec_transfer_params", "disaggregated_params")
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """`refuse`: answer 400 in place of taking the field out. A name with a dot is a field of an object; a
-    header that ends in ``*`` is a prefix."""
+    """`refuse`: answer 400 in place of taking the field out. A name with a dot is a field of an object; every
+    field counts inside `EXTRA` as well. A header that ends in ``*`` is a prefix."""
 
     body_fields: tuple[str, ...] = BODY_FIELDS
     headers: tuple[str, ...] = HEADERS
@@ -60,8 +62,9 @@ class Door:
         put = object.__setattr__
         put(self, "redactor", Redactor(self.answer_fields))
         put(self, "_flat", frozenset(name for name in self.body_fields if "." not in name))
-        nested = tuple((name, tuple(name.split("."))) for name in self.body_fields if "." in name)
-        put(self, "_nested", nested)
+        inner = [name for name in self.body_fields if "." in name]
+        inner += [f"{EXTRA}.{name}" for name in self.body_fields if not name.startswith(EXTRA)]
+        put(self, "_nested", tuple((name, tuple(name.split("."))) for name in inner))
         names = [name.lower().encode() for name in self.headers]
         put(self, "_exact", frozenset(name for name in names if not name.endswith(b"*")))
         put(self, "_prefixes", tuple(name[:-1] for name in names if name.endswith(b"*")))

@@ -148,6 +148,38 @@ async def test_every_listed_field_and_header_is_taken_out_of_every_api_and_count
         assert engine.seen == []
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/custom"])
+async def test_what_is_listed_counts_inside_vllm_xargs_too(path: str) -> None:
+    """vLLM makes the object its `extra_args`, and reads transfer parameters from there."""
+    fields = [name for name in BODY_FIELDS if "." not in name]
+    body = b'{"model":"m","vllm_xargs":{"own":1.50,%s},"mine":[1, 2]}'
+    steering = b",".join(b'"%s":{"a":1}' % name.encode() for name in fields)
+    custom: dict[str, Any] = {"passthrough_paths": ("/custom",)}
+    async with (
+        FaultyEngine(GOOD, model="m") as engine,
+        whole(engine.url, **custom) as gateway,
+        http() as client,
+    ):
+        assert (await client.post(gateway.url + path, content=body % steering)).status_code == 200
+        assert engine.seen[0].body == b'{"model":"m","vllm_xargs":{"own":1.50},"mine":[1, 2]}'
+        await gateway.records(1)
+        for name in fields:
+            labels = {"name": f"vllm_xargs.{name}"}
+            assert gateway.app.metrics.registry.get_sample_value("gateway_door_stripped_total", labels) == 1
+    strict: dict[str, Any] = {**custom, "door": "refuse"}
+    async with (
+        FaultyEngine(GOOD, model="m") as engine,
+        whole(engine.url, **strict) as gateway,
+        http() as client,
+    ):
+        for name in fields:
+            answer = await client.post(
+                gateway.url + path, json={"model": "m", "vllm_xargs": {name: {"a": 1}}}
+            )
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, f"vllm_xargs.{name}")
+        assert engine.seen == []
+
+
 async def test_a_trusted_key_may_say_what_it_is_allowed_to(tmp_path: Path) -> None:
     secrets = {name: f"sk-{name}-0123456789abcdef0123456789" for name in ("trusted", "other")}
     entries: list[dict[str, Any]] = [
@@ -157,17 +189,23 @@ async def test_a_trusted_key_may_say_what_it_is_allowed_to(tmp_path: Path) -> No
     entries[0]["allow"] = ["kv_transfer_params", "x-data-parallel-rank"]
     keys = tmp_path / "keys.yaml"
     keys.write_text(json.dumps(entries))
-    steering: dict[str, Any] = {"kv_transfer_params": {"a": 1}, "bootstrap_room": 7}
+    steering: dict[str, Any] = {
+        "kv_transfer_params": {"a": 1},
+        "bootstrap_room": 7,
+        "vllm_xargs": {"kv_transfer_params": 2, "bootstrap_room": 3},
+    }
     async with FaultyEngine(GOOD, model="m") as engine, whole(engine.url, api_keys_file=keys) as gateway:
         for name, secret in secrets.items():
             headers = {"authorization": f"Bearer {secret}", "x-data-parallel-rank": "1", "epp-profile": "x"}
             assert (await ask(gateway.url, "m", headers, **steering)).status_code == 200, name
         trusted, other = engine.seen
         assert trusted.json()["kv_transfer_params"] == {"a": 1}
+        assert trusted.json()["vllm_xargs"] == {"kv_transfer_params": 2}
         assert trusted.header("x-data-parallel-rank") == ["1"]
         assert "bootstrap_room" not in trusted.json()
         assert trusted.header("epp-profile") == []
         assert "kv_transfer_params" not in other.json()
+        assert other.json()["vllm_xargs"] == {}
         assert other.header("x-data-parallel-rank") == []
 
 
