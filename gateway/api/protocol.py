@@ -27,8 +27,10 @@ class ConnectionLimits:
     send_timeout: float = 120.0
     """How long a client may take nothing of an answer that waits for it."""
     max_head: int = 64 * 1024
-    """Bytes of a request's line and headers."""
+    """Bytes of a request's line and headers; of its trailers; and of what frames its chunks, from one byte
+    of the body to the next."""
     max_headers: int = 100
+    """Also trailers."""
     max_connections: int = 8192
 
 
@@ -41,6 +43,7 @@ class _Refusal:
 
 _MALFORMED = _Refusal(400, "bad_request", "this is not a well-formed HTTP request")
 _LARGE = _Refusal(431, "headers_too_large", "the request's line and headers are too large")
+_FRAMING = _Refusal(431, "headers_too_large", "the request's trailers or chunk lines are too large")
 _SLOW = _Refusal(408, "request_timeout", "the request's headers did not arrive in time")
 _FULL = _Refusal(503, "too_many_connections", "this server has as many connections as it may")
 
@@ -59,6 +62,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._head_bytes = 0
         self._in_head = False
+        self._in_body = False
+        self._framing_bytes = 0
+        self._only_framing = False
+        self._trailers = self._trailer_bytes = 0
         self._refusal = _MALFORMED
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
@@ -78,11 +85,18 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.parser is None or self.transport.is_closing():
             return  # refused already; what still comes is not looked at
+        self._only_framing = True
         super().data_received(data)
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.max_head:
                 self._refuse(_LARGE)
+                return
+        elif self._in_body and self._only_framing:
+            # a line that never ends reaches no callback of the parser's
+            self._framing_bytes += len(data)
+            if self._framing_bytes > self._limits.max_head:
+                self._refuse(_FRAMING)
                 return
         if self._head_timer is None and self._awaits_head() and not self.transport.is_closing():
             self._start_head_timer()
@@ -91,11 +105,31 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Trailers are counted and dropped: no field that we know may come as one (RFC 9110, 6.5.1)."""
+        if not self._in_body:
+            super().on_header(name, value)
+            return
+        self._trailers += 1
+        self._trailer_bytes += len(name) + len(value) + 4
+        if self._trailers > self._limits.max_headers or self._trailer_bytes > self._limits.max_head:
+            self._fail(_FRAMING)
+
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._stop_head_timer()
         self._check_head()
+        self._in_body, self._only_framing = True, False
+        self._framing_bytes = self._trailers = self._trailer_bytes = 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._framing_bytes, self._only_framing = 0, False
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -171,8 +205,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         if self.transport.is_closing():
             return
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
-            # an answer is on its way: bytes of ours in the middle of it would be taken for its own
+        if (
+            self.cycle is not None
+            and self.cycle.response_started
+            and (self._in_body or not self.cycle.response_complete)
+        ):
+            # bytes of ours would be taken for part of an answer that is on its way, or for that to the next
+            # request where this one has its answer and goes on with its body
             self.transport.close()
             return
         body = msgspec.json.encode(

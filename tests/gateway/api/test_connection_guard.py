@@ -19,14 +19,15 @@ pytestmark = pytest.mark.anyio
 
 
 class Echo:
-    """Answers each request with how it was read; `/big` with an endless stream."""
+    """Keeps how each request was read; answers `/big` with an endless stream, `/early` before its body."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, bytes]] = []
+        self.headers: list[list[tuple[bytes, bytes]]] = []
         self.gone = asyncio.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
+        body, more = b"", scope["path"] != "/early"
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -34,6 +35,7 @@ class Echo:
             body += message.get("body", b"")
             more = message.get("more_body", False)
         self.seen.append((scope["method"], scope["path"], body))
+        self.headers.append(list(scope["headers"]))
         if scope["path"] == "/big":
             await send({"type": "http.response.start", "status": 200, "headers": []})
             leaving = asyncio.create_task(receive())
@@ -192,6 +194,102 @@ async def test_heads_that_are_too_large() -> None:
         assert app.seen == []
         fits = start + b"".join(b"x%d: a\r\n" % n for n in range(18)) + b"connection: close\r\n\r\n"
         assert (await exchange(port, fits)).startswith(b"HTTP/1.1 200")
+
+
+CHUNKED = b"POST /one HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+EARLY = b"GET /early HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def flooded(port: int, start: bytes, piece: bytes) -> tuple[int, bytes]:
+    """(bytes of `piece` over and over that the server let in, its answer), at most 64 MB."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answer = asyncio.create_task(reader.read())
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        writer.write(start)
+        while not answer.done() and sent < 64_000_000:
+            writer.write(piece)
+            await writer.drain()
+            sent += len(piece)
+    writer.transport.abort()
+    with contextlib.suppress(ConnectionError):
+        return sent, await asyncio.wait_for(answer, 20)
+    return sent, b""  # it closed while more was coming: the answer may be lost with it
+
+
+async def test_trailers_are_dropped() -> None:
+    """RFC 9110, section 6.5.1: none of these fields may be taken from a trailer."""
+    async with guarded() as (app, port):
+        trailers = b"x-evil: 1\r\ncontent-encoding: gzip\r\nHost: y\r\nexpect: 100-continue\r\n\r\n"
+        for pieces in ([CHUNKED + b"3\r\nabc\r\n0\r\n" + trailers + OK],
+                       [CHUNKED, b"3\r\nabc\r\n0\r\n", trailers, OK]):  # fmt: skip
+            answer = await exchange(port, *pieces)
+            assert answer.count(b"HTTP/1.1 200") == 2
+        assert app.seen == [("POST", "/one", b"abc")] * 4
+        assert app.headers[::2] == [[(b"host", b"x"), (b"transfer-encoding", b"chunked")]] * 2
+
+
+async def test_trailers_and_chunk_lines_have_bounds() -> None:
+    async with guarded(max_head=2000, max_headers=20) as (app, port):
+        last = CHUNKED + b"3\r\nabc\r\n0\r\n"
+        for request in (
+            [last + b"x: a\r\n" * 21 + b"\r\n"],
+            [last + b"x: " + b"a" * 2000 + b"\r\n\r\n"],
+            [last + b"x: " + b"a" * 900 + b"\r\n" + b"y: " + b"b" * 1200 + b"\r\n\r\n"],
+        ):
+            assert parsed(await exchange(port, *request)) == (431, "headers_too_large")
+        assert app.seen == []
+        # as many as a head may have
+        fits = CHUNKED.replace(b"host: x", b"host: x\r\nconnection: close") + b"3;a=b\r\nabc\r\n0\r\n"
+        assert (await exchange(port, fits + b"x: a\r\n" * 20 + b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("start", "piece"),
+    [
+        (b"3\r\nabc\r\n0\r\n", b"x: a\r\n" * 10_000),  # trailers without end
+        (b"3\r\nabc\r\n0\r\nx: ", b"a" * 60_000),  # one that does not end
+        (b"3\r\nabc\r\n0\r\n", b"x" * 60_000),  # a name
+        (b"3;", b"a" * 60_000),  # an extension of a chunk
+        (b"3\r\nabc\r\n0;", b"a" * 60_000),
+        (b"", b"0" * 60_000),  # a size
+    ],
+)
+@pytest.mark.parametrize("head", [CHUNKED, EARLY])
+async def test_framing_that_never_ends_fills_nothing(head: bytes, start: bytes, piece: bytes) -> None:
+    """Whether the application reads the body or has answered without: some socket buffers, and no more."""
+    async with guarded() as (app, port):
+        sent, answer = await flooded(port, head + start, piece)
+        assert sent < 32_000_000
+        assert answer.count(b"HTTP/1.1 ") <= 1
+        assert [path for _, path, _ in app.seen] in ([], ["/early"])
+
+
+async def test_an_answer_is_not_followed_by_a_refusal_of_the_rest() -> None:
+    """A second one would be the answer to a request that nobody has sent yet."""
+    async with guarded(head_timeout=60.0) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(EARLY + b"3\r\nabc\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        writer.write(b"0\r\n" + b"x: a\r\n" * 102)
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+
+
+async def test_a_body_that_nobody_reads_ends_soon_or_the_connection_does() -> None:
+    async with guarded(head_timeout=0.3) as (_, port):
+        answer = await exchange(port, EARLY, b"3\r\nabc\r\n", b"0\r\n\r\n" + OK)
+        assert answer.count(b"HTTP/1.1 200") == 2
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(EARLY)
+        rest = asyncio.create_task(reader.read())
+        with contextlib.suppress(ConnectionError):
+            while not rest.done():
+                writer.write(b"3\r\nabc\r\n")
+                await asyncio.sleep(0.01)
+            assert (await rest).count(b"HTTP/1.1 ") == 1
+        writer.close()
 
 
 async def test_a_head_that_drips_is_refused_in_time() -> None:
