@@ -53,6 +53,18 @@ async def test_the_worker_is_told_at_once(script: Script, stream: bool, after_by
         assert door.client.open_connections == 0
 
 
+async def test_a_client_that_closes_its_sending_side_counts_as_gone() -> None:
+    async with FaultyEngine(hangs()) as engine, serving(engine.url) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(request(stream=True))
+        await asyncio.wait_for(engine.arrived.wait(), 10)
+        writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        await asyncio.wait_for(engine.gone.wait(), 10)
+        assert (await door.records.next()).outcome == Outcome.CANCELLED
+        writer.close()
+
+
 async def test_leaving_while_the_router_decides() -> None:
     async with FaultyEngine(hangs()) as engine, serving(engine.url) as door:
         door.router.gate = asyncio.Event()
