@@ -18,6 +18,7 @@ from gateway.api.body import (
 )
 from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
+from gateway.api.form import is_form, judge_form
 from gateway.errors import InvalidRequest
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.routing.caller import Caller
@@ -38,7 +39,7 @@ class Call:
     lookup: Mapping[bytes, bytes]
     """The first header of each name."""
     body: bytes
-    """Decoded."""
+    """Decoded, and where it is a form, without what the door took out."""
     fields: Fields | None
     """The body where it is a JSON object."""
     prompt: PromptRequest
@@ -98,8 +99,12 @@ async def understand(
     if encoding is not None and body:
         body = await decode_body(body, encoding, max_body)
     fields = _fields(endpoint, lookup, body)
+    dropped: list[str] = []
+    if fields is not None:
+        dropped = door.fields_in(fields)
+    elif is_form(headers):
+        body, dropped = judge_form(body, lookup[b"content-type"], door)
     prompt = _prompt(endpoint, fields, body, read_prompt)
-    dropped = door.fields_in(fields) if fields is not None else []
     options = fields.get("stream_options") if fields is not None else None
     inject = (
         ask_for_usage

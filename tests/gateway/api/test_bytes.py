@@ -277,6 +277,118 @@ async def test_packed_json_does_not_slip_by() -> None:
     assert b"transfer" not in (await through(gzip.compress(STEERING), {"content-encoding": "gzip"})).body
 
 
+FORM = "/v1/audio/transcriptions"
+KIND = {"content-type": "multipart/form-data; boundary=b-1"}
+SOUND = b"RIFF\x00\xff\r\n\r\n--b\n--b-\r\r\n x--b-1 \r\n"
+FILE = b'content-disposition: form-data; name="file"; filename="a; name=kv_transfer_params"'
+
+
+def form(*parts: tuple[bytes, bytes]) -> bytes:
+    """Of heads and contents."""
+    return b"".join(b"--b-1\r\n%s\r\n\r\n%s\r\n" % part for part in parts) + b"--b-1--\r\n"
+
+
+def named(name: bytes, content: bytes) -> tuple[bytes, bytes]:
+    return b'Content-Disposition: form-data; name="%s"' % name, content
+
+
+async def test_what_steers_an_engine_is_taken_out_of_a_form_and_every_other_byte_stays() -> None:
+    mine = (FILE + b"\r\nContent-Type: audio/wav", SOUND), named(b"timestamp_granularities[]", b"word")
+    sent = form(
+        named(b"kv_transfer_params", b'{"do_remote_prefill":true}'),
+        named(b"model", b"m"),
+        named(b"vllm_xargs", b'{"own": 1.50, "kv_transfer_params":{"a":1},"kv_cache_report_mode":"full"}'),
+        mine[0],
+        named(b"vllm_xargs[ec_transfer_params]", b"1"),
+        named(b"vllm_xargs.bootstrap_room", b"1"),
+        (b"content-disposition: form-data; name=bootstrap_port", b"1"),
+        mine[1],
+        named(b"kv_transfer_params[do_remote_prefill]", b"true"),
+    )
+    async with FaultyEngine(answers()) as engine, serving(engine.url) as door, http() as client:
+        assert (await client.post(door.url + FORM, content=sent, headers=KIND)).status_code == 200
+        want = form(named(b"model", b"m"), named(b"vllm_xargs", b'{"own":1.50}'), *mine)
+        assert engine.seen[0].body == want
+        assert engine.seen[0].header("content-length") == [str(len(want))]
+        assert sorted((await door.records.next()).stripped) == [
+            "bootstrap_port", "kv_transfer_params", "kv_transfer_params", "vllm_xargs.bootstrap_room",
+            "vllm_xargs.ec_transfer_params", "vllm_xargs.kv_cache_report_mode",
+            "vllm_xargs.kv_transfer_params",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\nafter it"])
+async def test_a_form_that_steers_nothing_goes_on_as_it_came(end: bytes) -> None:
+    sent = b"\r\n" + form(
+        named(b"model", b"m"),
+        named(b"vllm_xargs", b'{"own" : 1.50}'),
+        named(b"prompt", b"kv_transfer_params"),
+        (FILE, SOUND),
+    )
+    assert (await through(sent + end, KIND, FORM)).body == sent + end
+
+
+async def test_an_open_door_reads_no_form() -> None:
+    sent = form(named(b"model", b"m"), named(b"kv_transfer_params", b"1")) + b"--b-1"
+    assert (await through(sent, KIND, FORM, ServeOptions(door=Door.open()))).body == sent
+
+
+@pytest.mark.parametrize(
+    ("part", "param"),
+    [
+        (named(b"kv_transfer_params", b"{}"), "kv_transfer_params"),
+        (named(b"vllm_xargs", b'{"ec_transfer_params":NaN}'), "vllm_xargs.ec_transfer_params"),
+        (named(b"vllm_xargs[kv_transfer_params]", b"1"), "vllm_xargs.kv_transfer_params"),
+    ],
+)
+async def test_a_strict_door_refuses_a_form(part: tuple[bytes, bytes], param: str) -> None:
+    options = ServeOptions(door=Door(refuse=True))
+    async with (
+        FaultyEngine(answers()) as engine,
+        serving(engine.url, options=options) as door,
+        http() as client,
+    ):
+        sent = form(named(b"model", b"m"), part)
+        answer = await client.post(door.url + FORM, content=sent, headers=KIND)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+        assert engine.seen == []
+
+
+ODD = b"Content-Disposition: form-data; "
+PLAIN = form(named(b"model", b"m"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [
+        (form((ODD + b"name*=utf-8''kv%5Ftransfer_params", b"1")), None),
+        (form((ODD + b'name*0="kv_transfer"; name*1="_params"', b"1")), None),
+        (form((ODD + b'name="a"; name="kv_transfer_params"', b"1")), None),
+        (form((ODD + b'name="kv\\_transfer_params"', b"1")), None),
+        (form((ODD + b"name=a\r\n" + ODD + b"name=kv_transfer_params", b"1")), None),
+        (form((ODD + b"\r\n name=kv_transfer_params", b"1")), None),
+        (form((ODD + b"name=a\n" + ODD + b"name=kv_transfer_params", b"1")), None),
+        (form((b"Content-Disposition : form-data; name=kv_transfer_params", b"1")), None),
+        (form((b"x: y", b"1")), None),
+        (form((ODD + b"name=a" + b";" * 32, b"1")), None),
+        (form((ODD + b"name=a; filename=" + b"x" * 4096, b"1")), None),
+        (form(*(named(b"a", b"") for _ in range(257))), None),
+        (PLAIN.replace(b"\r\n", b"\n"), None),
+        (PLAIN.removesuffix(b"--\r\n"), None),
+        (b"before it\r\n" + PLAIN, None),
+        (PLAIN, "multipart/form-data"),
+        (PLAIN, "multipart/form-data; boundary=b-1; boundary=b-2"),
+        (PLAIN, "multipart/form-data; boundary=b-1; charset=utf-7"),
+    ],
+)
+async def test_a_form_that_can_be_read_in_two_ways_is_refused(sent: bytes, kind: str | None) -> None:
+    headers = KIND if kind is None else {"content-type": kind}
+    async with FaultyEngine(answers()) as engine, serving(engine.url) as door, http() as client:
+        answer = await client.post(door.url + FORM, content=sent, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+        assert engine.seen == []
+
+
 async def test_a_strict_door_refuses_and_names_the_field() -> None:
     options = ServeOptions(door=Door(refuse=True))
     async with (
