@@ -31,7 +31,10 @@ from tests.e2e.sick import (
 pytestmark = pytest.mark.timeout(400)
 
 
-def test_a_killed_worker(tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_a_killed_worker(
+    tmp_path: Path, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_HEALTH_INTERVAL", "0.2")
     with (
         engine_processes(tmp_path, [EngineSpec("mortal"), EngineSpec("mortal")], free_port) as started,
         gateway(tmp_path, [line for line, _ in started], free_port) as fleet,
