@@ -92,13 +92,16 @@ class Door:
         return found
 
     def headers_in(self, headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-        """Names of headers that must not pass. Raises InvalidRequest where the door refuses."""
-        exact, prefixes = self._exact, self._prefixes
-        found = [name for name, _ in headers if name in exact or name.startswith(prefixes)]
+        """Names of headers that must not pass, as they were given: some servers read ``_`` as ``-``. Raises
+        InvalidRequest where the door refuses."""
+        found = [name for name, _ in headers if self._lists(name) or self._lists(name.replace(b"_", b"-"))]
         if found and self.refuse:
             name = found[0].decode("latin-1")
             raise InvalidRequest(f"the header {name!r} is not accepted from clients", param=name)
         return found
+
+    def _lists(self, header: bytes) -> bool:
+        return header in self._exact or header.startswith(self._prefixes)
 
 
 def _has(fields: Any, path: tuple[str, ...]) -> bool:

@@ -64,7 +64,8 @@ def headers_to_worker(
         drop = drop | CREDENTIALS
     if trace:
         drop = drop | _TRACE_CONTEXT
-    out = end_to_end(headers, drop)
+    # servers that read `_` as `-` would take these for the ones that are dropped
+    out = [header for header in end_to_end(headers, drop) if header[0].replace(b"_", b"-") not in drop]
     if readable:
         out.append((b"accept-encoding", b"identity"))
     if own_authorization is not None:

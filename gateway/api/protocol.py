@@ -7,6 +7,7 @@ client that takes nothing of its answer is let go, and there is a last connectio
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -42,10 +43,14 @@ class _Refusal:
 
 
 _MALFORMED = _Refusal(400, "bad_request", "this is not a well-formed HTTP request")
+_VERSION = _Refusal(505, "http_version_not_supported", "this server speaks HTTP/1.1 and HTTP/1.0")
 _LARGE = _Refusal(431, "headers_too_large", "the request's line and headers are too large")
 _FRAMING = _Refusal(431, "headers_too_large", "the request's trailers or chunk lines are too large")
 _SLOW = _Refusal(408, "request_timeout", "the request's headers did not arrive in time")
 _FULL = _Refusal(503, "too_many_connections", "this server has as many connections as it may")
+
+_HOST = re.compile(rb"(\[[0-9A-Za-z:.%_~-]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(:[0-9]*)?")
+"""RFC 9110, section 7.2: what RFC 3986 calls a host, and a port."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -150,6 +155,9 @@ class GuardedProtocol(HttpToolsProtocol):
     def _check_head(self) -> None:
         """Raises HttpParserError for a head that two servers could read in two ways, or that is too large."""
         headers = self.headers
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            self._fail(_VERSION)
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in headers)
         if size > self._limits.max_head or len(headers) > self._limits.max_headers:
             self._fail(_LARGE)
@@ -158,11 +166,12 @@ class GuardedProtocol(HttpToolsProtocol):
         for name, value in headers:
             if name == b"host":
                 hosts += 1
+                if _HOST.fullmatch(value) is None:
+                    self._fail(_MALFORMED)
             elif name == b"content-length":
                 lengths += 1
             elif name == b"transfer-encoding":
                 codings.append(value.strip().lower())
-        version = self.parser.get_http_version()
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             self._fail(_MALFORMED)
         if codings and (codings != [b"chunked"] or lengths or version != "1.1"):

@@ -149,6 +149,33 @@ async def test_every_listed_field_and_header_is_taken_out_of_every_api_and_count
         assert engine.seen == []
 
 
+async def test_headers_with_underscores_are_judged_by_what_servers_take_them_for() -> None:
+    """CGI and WSGI read ``_`` as ``-`` (RFC 3875, section 4.1.18)."""
+    bad = ("transfer_encoding", "Content_Length", "keep_alive", "x_request_id", "proxy_authorization",
+           "x_data_parallel_rank", "X-Data_Parallel_Rank", "epp_profile", "x_smg_a", "x_smg-b")  # fmt: skip
+    async with (
+        FaultyEngine(GOOD, model="m") as engine,
+        whole(engine.url) as gateway,
+        http() as client,
+    ):
+        headers = {**dict.fromkeys(bad, "1"), "x_mine": "2"}
+        assert (
+            await client.post(gateway.url + PATH, json={"model": "m"}, headers=headers)
+        ).status_code == 200
+        (seen,) = engine.seen
+        assert [name for name in bad if seen.header(name.lower())] == []
+        assert seen.header("x_mine") == ["2"]
+    async with (
+        FaultyEngine(GOOD, model="m") as engine,
+        whole(engine.url, door="refuse") as gateway,
+        http() as client,
+    ):
+        for name in bad[5:]:
+            answer = await client.post(gateway.url + PATH, json={"model": "m"}, headers={name: "1"})
+            assert answer.status_code == 400, name
+        assert engine.seen == []
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/custom"])
 async def test_what_is_listed_counts_inside_vllm_xargs_too(path: str) -> None:
     """vLLM makes the object its `extra_args`, and reads transfer parameters from there."""
