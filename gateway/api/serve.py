@@ -257,7 +257,7 @@ class ProxyService:
             call.client_headers,
             identifier=identifier,
             blocked=call.dropped_headers,
-            readable=call.endpoint.generates,
+            readable=call.endpoint.generates or bool(call.redactor.names),
             with_authorization=self._options.forward_authorization,
             own_authorization=self._options.worker_authorization,
             trace=trace_headers,

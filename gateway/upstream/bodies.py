@@ -78,6 +78,32 @@ class Whole:
         return self._redactor.redact(body) if self._redactor.concerns(body) else body
 
 
+class Cleared:
+    """JSON that is read for nothing but fields to take out. One with more than `limit` bytes passes as it
+    comes: a batch of embeddings may be as large as it likes, and names no such field."""
+
+    usage: Usage | None = None
+
+    def __init__(self, limit: int, redactor: Redactor) -> None:
+        self.events = 0
+        self._limit = limit
+        self._redactor = redactor
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes, last: bool) -> bytes:
+        self.events += bool(data)
+        self._parts.append(data)
+        self._size += len(data)
+        if not last and self._size <= self._limit:
+            return b""
+        body = b"".join(self._parts)
+        self._parts.clear()
+        if self._size > self._limit:
+            return body
+        return self._redactor.redact(body) if self._redactor.concerns(body) else body
+
+
 class Unserved:
     """Of a 404 as long as `NO_SUCH_PATH`: where it is that, `instead` goes on."""
 

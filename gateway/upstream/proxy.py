@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.types import Clock, Usage
-from gateway.upstream.bodies import NO_SUCH_PATH, Body, Events, Passing, Unserved, Whole
+from gateway.upstream.bodies import NO_SUCH_PATH, Body, Cleared, Events, Passing, Unserved, Whole
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end, value_of
 from gateway.upstream.outlet import Outlet
@@ -43,7 +43,7 @@ class AnswerPlan(msgspec.Struct, frozen=True):
     headers: Headers
     """Added to it."""
     readable: bool
-    """It comes from a model: usage and fields are read. Otherwise its bytes pass unread."""
+    """It comes from a model: usage is read. Otherwise it passes, but for fields that must not leave."""
     error_event: Callable[[GatewayError], bytes]
     """How a stream that dies tells its client."""
     unserved: Callable[[], bytes]
@@ -214,9 +214,12 @@ class Exchange:
         if head.status == 404 and head.framing is Framing.LENGTH and length == b"%d" % len(NO_SUCH_PATH):
             return Unserved(plan.unserved())
         encoded = (value_of(head.headers, b"content-encoding") or b"identity").lower() != b"identity"
-        if not plan.readable or head.status >= 300 or encoded:
+        if head.status >= 300 or encoded:
             return Passing()
         kind = (value_of(head.headers, b"content-type") or b"").split(b";")[0].strip().lower()
+        if not plan.readable:
+            clears = kind == b"application/json" and plan.redactor.names
+            return Cleared(plan.max_answer, plan.redactor) if clears else Passing()
         if kind == b"text/event-stream":
             self.streamed = True
             scanner = SseScanner(hide_usage=plan.hide_usage, redactor=plan.redactor)

@@ -420,3 +420,37 @@ async def test_transfer_fields_leave_answers() -> None:
         assert (await client.post(door.url + PATH, content=BODY)).content == silent
         answer = await client.post(door.url + PATH, content=BODY.replace(b"{", b'{"stream":true,', 1))
         assert answer.content == b'data: {"choices":[]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/messages/count_tokens", "/v1/embeddings", "/v1/rerank", "/v1/score", "/pooling", "/classify", FORM],
+)
+async def test_transfer_fields_leave_the_answers_of_endpoints_that_go_by_load(path: str) -> None:
+    told = b'{"data": [{"x": 1.50,"ec_transfer_params":[1]}],"kv_transfer_params":{"remote_host":"10.0.0.7"}}'
+    silent = b'{"data": [ ],"kv_transfer_params":null}'
+    chunked = raw(
+        head(200, "content-type: application/json", "transfer-encoding: chunked"),
+        b"%x\r\n" % len(told) + told[:50],
+        told[50:] + b"\r\n0\r\n\r\n",
+        then="keep",
+    )
+    scripts = answers(told), chunked, answers(silent)
+    async with FaultyEngine(*scripts) as engine, serving(engine.url) as door, http() as client:
+        for want in (b'{"data":[{"x":1.50}]}', b'{"data":[{"x":1.50}]}', silent):
+            answer = await client.post(door.url + path, content=b'{"model":"m"}')
+            assert (answer.content, answer.headers["content-length"]) == (want, str(len(want)))
+        # a client that asks for a packed answer must not get around it
+        assert engine.seen[0].header("accept-encoding") == ["identity"]
+
+
+async def test_an_answer_beyond_the_bound_passes_as_it_comes() -> None:
+    body = b'{"data":[%s]}' % b",".join([b"0.125"] * 1000)
+    options = ServeOptions(max_answer=1000)
+    async with (
+        FaultyEngine(answers(body)) as engine,
+        serving(engine.url, options=options) as door,
+        http() as client,
+    ):
+        answer = await client.post(door.url + "/v1/embeddings", content=b'{"model":"m"}')
+        assert (answer.status_code, answer.content) == (200, body)
