@@ -39,7 +39,7 @@ class Call:
     lookup: Mapping[bytes, bytes]
     """The first header of each name."""
     body: bytes
-    """Decoded, and where it is a form, without what the door took out."""
+    """Decoded. A form is without what the door took out, and JSON names each object that it judged once."""
     fields: Fields | None
     """The body where it is a JSON object."""
     prompt: PromptRequest
@@ -102,6 +102,8 @@ async def understand(
     dropped: list[str] = []
     if fields is not None:
         dropped = door.fields_in(fields)
+        if doubtful := door.doubtful_in(body, fields):
+            body = edit_object(body, drop=[*dropped, *doubtful])
     elif is_form(headers):
         body, dropped = judge_form(body, lookup[b"content-type"], door)
     prompt = _prompt(endpoint, fields, body, read_prompt)

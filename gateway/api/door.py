@@ -7,6 +7,7 @@ is configuration.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,7 @@ class Door:
     redactor: Redactor = field(init=False, compare=False, repr=False)
     _flat: frozenset[str] = field(init=False, compare=False, repr=False)
     _nested: tuple[tuple[str, tuple[str, ...]], ...] = field(init=False, compare=False, repr=False)
+    _spelled: Mapping[str, re.Pattern[bytes]] = field(init=False, compare=False, repr=False)
     _exact: frozenset[bytes] = field(init=False, compare=False, repr=False)
     _prefixes: tuple[bytes, ...] = field(init=False, compare=False, repr=False)
 
@@ -65,6 +67,8 @@ class Door:
         inner = [name for name in self.body_fields if "." in name]
         inner += [f"{EXTRA}.{name}" for name in self.body_fields if not name.startswith(EXTRA)]
         put(self, "_nested", tuple((name, tuple(name.split("."))) for name in inner))
+        steps = {step for _, path in self._nested for step in path[:-1]}
+        put(self, "_spelled", {step: _in_any_spelling(step) for step in steps})
         names = [name.lower().encode() for name in self.headers]
         put(self, "_exact", frozenset(name for name in names if not name.endswith(b"*")))
         put(self, "_prefixes", tuple(name[:-1] for name in names if name.endswith(b"*")))
@@ -91,6 +95,15 @@ class Door:
             raise InvalidRequest(f"{found[0]!r} is not accepted from clients", param=found[0])
         return found
 
+    def doubtful_in(self, body: bytes, fields: Mapping[str, Any]) -> list[str]:
+        """Names of fields in objects that the JSON `body` may hold twice. Only the last was judged, and
+        an engine may take the first: a body without these fields, written anew, has one."""
+        return [
+            name
+            for name, path in self._nested
+            if path[0] in fields and any(_twice(self._spelled[step], body) for step in path[:-1])
+        ]
+
     def headers_in(self, headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
         """Names of headers that must not pass, as they were given: some servers read ``_`` as ``-``. Raises
         InvalidRequest where the door refuses."""
@@ -102,6 +115,21 @@ class Door:
 
     def _lists(self, header: bytes) -> bool:
         return header in self._exact or header.startswith(self._prefixes)
+
+
+def _in_any_spelling(name: str) -> re.Pattern[bytes]:
+    """A JSON string that says `name`, whichever of its characters are escaped."""
+    spelled = []
+    for character in name:
+        units = character.encode("utf-16-be").hex()
+        escaped = "".join(rf"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+        spelled.append(b"(?:%s|(?i:%s))" % (re.escape(character.encode()), escaped.encode()))
+    return re.compile(b'"' + b"".join(spelled) + b'"')
+
+
+def _twice(pattern: re.Pattern[bytes], body: bytes) -> bool:
+    found = pattern.finditer(body)
+    return next(found, None) is not None and next(found, None) is not None
 
 
 def _has(fields: Any, path: tuple[str, ...]) -> bool:

@@ -268,6 +268,37 @@ async def test_what_steers_an_engine_is_taken_out_in_every_api(path: str) -> Non
         )
 
 
+BAD = b'{"kv_transfer_params":{"a":1}}'
+"""What an engine that takes the first of two would obey."""
+
+
+@pytest.mark.parametrize("path", [PATH, "/v1/embeddings"])
+@pytest.mark.parametrize("refuse", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second", "want"),
+    [
+        (b'"vllm_xargs":' + BAD, b'"vllm_xargs":{"a": 1.50}', b'"vllm_xargs":{"a":1.50}'),
+        (b'"vllm_xargs":' + BAD, b'"vllm_xargs":null', b'"vllm_xargs":null'),
+        (b'"vllm\\u005Fxargs":' + BAD, b'"vllm_xargs" : {}', b'"vllm_xargs":{}'),
+        (b'"vllm_xargs":' + BAD, b'"v\\u006clm_xargs":{}', b'"vllm_xargs":{}'),
+        (b'"vllm_xargs":' + BAD, b'"vllm_xargs":{"x":NaN}', b'"vllm_xargs":{"x":NaN}'),
+    ],
+)
+async def test_of_an_object_that_stands_there_twice_the_judged_one_goes_on(
+    path: str, refuse: bool, first: bytes, second: bytes, want: bytes
+) -> None:
+    sent = b'{"model":"m","messages":[],%s,"mine":[1],%s}' % (first, second)
+    seen = await through(sent, path=path, options=ServeOptions(door=Door(refuse=refuse)))
+    assert seen.body == b'{"model":"m","messages":[],%s,"mine":[1]}' % want
+
+
+async def test_one_object_keeps_its_bytes() -> None:
+    body = (
+        b'{"model":"m", "messages":[{"content":"kv_transfer_params \\u00e9"}], "vllm_xargs" : {"a": 1.50} }'
+    )
+    assert (await through(body)).body == body
+
+
 async def test_json_under_another_name_does_not_slip_by() -> None:
     seen = await through(STEERING, {"content-type": "text/plain"}, "/v1/embeddings")
     assert b"transfer" not in seen.body
