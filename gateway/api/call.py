@@ -45,6 +45,8 @@ class Call:
     prompt: PromptRequest
     dropped_fields: list[str]
     dropped_headers: list[bytes]
+    dropped_entries: list[str]
+    """The door's entries that these headers fell under."""
     inject_usage: bool
     """Usage is asked for on our own behalf, and its chunk kept from the client."""
     redactor: Redactor
@@ -56,7 +58,7 @@ class Call:
 
     @property
     def stripped(self) -> tuple[str, ...]:
-        return (*self.dropped_fields, *(name.decode("latin-1") for name in self.dropped_headers))
+        return (*self.dropped_fields, *self.dropped_entries)
 
     def body_for(self, model: str) -> bytes:
         """What goes to a worker that calls the model `model`. Only what must change does."""
@@ -115,6 +117,7 @@ async def understand(
         and not prompt.include_usage
         and (options is None or isinstance(options, dict))
     )
+    steering = door.headers_in(headers)
     query = scope.get("query_string", b"")
     path: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     path = path.removeprefix(scope.get("root_path", "").encode())
@@ -128,7 +131,8 @@ async def understand(
         fields=fields,
         prompt=prompt,
         dropped_fields=dropped,
-        dropped_headers=door.headers_in(headers),
+        dropped_headers=steering,
+        dropped_entries=[door.listed_as(name) for name in steering],
         inject_usage=inject,
         redactor=door.redactor,
     )

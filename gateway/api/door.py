@@ -113,6 +113,14 @@ class Door:
             raise InvalidRequest(f"the header {name!r} is not accepted from clients", param=name)
         return found
 
+    def listed_as(self, header: bytes) -> str:
+        """The entry that `header`, one of `headers_in`, fell under: clients must not make metrics' names."""
+        name = header.replace(b"_", b"-")
+        for prefix in self._prefixes:
+            if name not in self._exact and name.startswith(prefix):
+                return prefix.decode("latin-1") + "*"
+        return name.decode("latin-1")
+
     def _lists(self, header: bytes) -> bool:
         return header in self._exact or header.startswith(self._prefixes)
 
