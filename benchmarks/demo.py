@@ -3,10 +3,11 @@
     make demo                                  starts a gateway and two workers, measures, stops them
     python -m benchmarks.demo --url http://127.0.0.1:8080      measures a running `make run`
 
-Twenty customer-service questions over one system prompt of about 500 tokens, then four chats of six turns in
-turn. Once routed for cache affinity, once round robin; before each the workers' caches are emptied. TTFT
-is the client's: from sending the request to the first content of the stream. One request at a time, so it is
-prefill that is measured, not queueing.
+Twenty customer-service questions over one system prompt of about 500 tokens, then three chats of six turns in
+turn (an odd number, so that round robin over two workers does not keep a chat on one of them by chance). Once
+routed for cache affinity, once round robin; before each the workers' caches are emptied. TTFT is the client's:
+from sending the request to the first content of the stream. One request at a time, so it is prefill that is
+measured, not queueing.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ def plot(samples: list[Sample], path: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("request, in order")
     axes.set_ylabel("time to first token, s")
-    axes.set_title("20 questions over one system prompt, then four chats, on two workers")
+    axes.set_title("20 questions over one system prompt, then three chats, on two workers")
     axes.legend(ncols=2)
     axes.grid(alpha=0.25)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -84,12 +84,4 @@ CHATS = [
         "Who carries the chair upstairs?",
         "And what if I do not like it?",
     ],
-    [
-        "My oak table looks dry.",
-        "How often does it want oil?",
-        "Is that covered if I forget it?",
-        "What about the sun on it?",
-        "And the cushions with a zip?",
-        "Where is my invoice, in case I need it?",
-    ],
 ]
