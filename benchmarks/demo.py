@@ -5,7 +5,7 @@
 
 Twenty customer-service questions over one system prompt of about 500 tokens, then three chats of six turns in
 turn (an odd number, so that round robin over two workers does not keep a chat on one of them by chance). Once
-routed for cache affinity, once round robin; before each the workers' caches are emptied. TTFT is the client's:
+routed for cache affinity, once round robin; before each the workers' caches are emptied. TTFT is a client's:
 from sending the request to the first content of the stream. One request at a time, so it is prefill that is
 measured, not queueing.
 """
