@@ -119,11 +119,6 @@ class MetricsObserver:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._degraded: set[WorkerId] = set()
-
-    @property
-    def degraded_workers(self) -> frozenset[WorkerId]:
-        return frozenset(self._degraded)
 
     def decided(self, model: str, policy: str, reason: str, seconds: float) -> None:
         bound = self._metrics.decision(model, policy, reason)
@@ -143,7 +138,8 @@ class MetricsObserver:
         self._metrics.tokenizer_checks.labels(model, "match" if own == reported else "mismatch").inc()
 
     def degraded(self, worker: WorkerId, degraded: bool) -> None:
-        (self._degraded.add if degraded else self._degraded.discard)(worker)
+        # the gauge reads the drift itself; here a person is told when it turns
+        log.warning("promises fail" if degraded else "promises come true again", extra={"worker": worker})
 
     def shadowed(self, model: str, policy: str, agrees: bool, gain_tokens: float) -> None:
         self._metrics.shadow.labels(model, policy, "true" if agrees else "false").inc()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import pytest
 
 from gateway.errors import ConfigError
 from gateway.prompt.approx import BytesEncoder
-from gateway.prompt.base import Endpoint, TokenPrompt
-from gateway.prompt.parity import Parity
+from gateway.prompt.base import Endpoint
 from gateway.prompt.reader import read_prompt
 from gateway.prompt.resolve import choose_encoder
 
@@ -88,16 +86,3 @@ def test_then_bytes() -> None:
     assert (
         choice.reason == "bytes in place of tokens: the engine names no model path, and it has no /tokenize"
     )
-
-
-def test_parity() -> None:
-    def prompt(count: int, exact: int) -> TokenPrompt:
-        return TokenPrompt(array("I", range(count)), exact)
-
-    parity = Parity()
-    assert parity.observe([prompt(5, 5)], 5) is True
-    assert parity.observe([prompt(5, 5), prompt(3, 3)], 8) is True
-    assert parity.observe([prompt(5, 5)], 6) is False
-    assert parity.observe([], 6) is None
-    assert parity.observe([prompt(5, 2)], 600) is None
-    assert parity == Parity(matches=2, mismatches=1, last_own=5, last_reported=6)
