@@ -116,6 +116,9 @@ class Settings(BaseSettings):
 
     # several replicas, one knowledge
     redis_url: str | None = Field(None, description="what replicas share goes there; None: one replica alone")
+    redis_password: SecretStr | None = Field(
+        None, description="its password, in place of one in the URL: as it is, nothing encoded"
+    )
     redis_prefix: str = Field("pgw", description="of every key, so that fleets can share one Redis")
     redis_timeout: float = Field(1.0, gt=0, description="seconds that a command may take")
     redis_wait: bool = Field(

@@ -22,8 +22,9 @@ def make_store(settings: Settings, observer: ShareMetrics) -> Store | None:
     """None where this replica is alone. Raises ConfigError for a URL that can't be one."""
     if settings.redis_url is None:
         return None
+    password = settings.redis_password
     return Store(
-        parse_store_url(settings.redis_url),
+        parse_store_url(settings.redis_url, None if password is None else password.get_secret_value()),
         prefix=settings.redis_prefix,
         timeout=settings.redis_timeout,
         observer=observer,

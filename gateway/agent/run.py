@@ -47,6 +47,7 @@ class AgentOptions:
     advertise_host: str | None = None
     """Where gateways reach this machine; told from the way to Redis where not given."""
     redis_prefix: str = DEFAULT_PREFIX
+    redis_password: str | None = field(default=None, repr=False)
     stop_timeout: float = 30.0
     """Seconds that a started engine gets between SIGTERM and SIGKILL."""
     pace: Pace = field(default_factory=Pace)
@@ -55,7 +56,7 @@ class AgentOptions:
 async def run_agent(options: AgentOptions) -> int:
     """Until a signal, or until the engine that it started ends; returns the exit code. A second signal cuts
     the drain short. Raises ConfigError."""
-    url = parse_store_url(options.redis_url)
+    url = parse_store_url(options.redis_url, options.redis_password)
     host = options.advertise_host or _own_address(*url.nodes[0])
     argv, specs = _plan(options, host)
     stop, hurry = asyncio.Event(), asyncio.Event()

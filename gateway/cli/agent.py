@@ -16,6 +16,10 @@ from gateway.store.connection import DEFAULT_PREFIX
 
 @click.command("agent", context_settings={"ignore_unknown_options": True})
 @click.option("--redis-url", required=True, envvar="GATEWAY_REDIS_URL", help="Where the fleet meets.")
+@click.option(
+    "--redis-password", envvar="GATEWAY_REDIS_PASSWORD", metavar="PASSWORD",
+    help="In place of one in the URL. Better in GATEWAY_REDIS_PASSWORD: everybody sees a command line.",
+)  # fmt: skip
 @click.option("--redis-prefix", default=DEFAULT_PREFIX, envvar="GATEWAY_REDIS_PREFIX", show_default=True)
 @click.option(
     "--engine", metavar="URL[,events=…][,…]",
@@ -33,6 +37,7 @@ from gateway.store.connection import DEFAULT_PREFIX
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def command(
     redis_url: str,
+    redis_password: str | None,
     redis_prefix: str,
     engine: str | None,
     advertise_host: str | None,
@@ -57,6 +62,7 @@ def command(
         command=command,
         advertise_host=advertise_host,
         redis_prefix=redis_prefix,
+        redis_password=redis_password,
         stop_timeout=stop_timeout,
         pace=Pace(drain=drain_timeout),
     )

@@ -53,8 +53,9 @@ class StoreUrl:
         return f"{scheme}://{nodes}" + (f"/{self.service}" if self.service else "")
 
 
-def parse_store_url(text: str) -> StoreUrl:
-    """Raises ConfigError, which never repeats the password."""
+def parse_store_url(text: str, password: str | None = None) -> StoreUrl:
+    """`password`, as it is, stands above one in the URL, where `/` and its like must be percent-encoded.
+    Raises ConfigError, which never repeats the password."""
     parts = urlsplit(text)
     base, _, variant = parts.scheme.partition("+")
     try:
@@ -67,14 +68,14 @@ def parse_store_url(text: str) -> StoreUrl:
             "+sentinel or +cluster"
         )
     login, _, hosts = parts.netloc.rpartition("@")
-    username, _, password = login.partition(":")
+    username, _, inside = login.partition(":")
     options = _options(parts.query, kind, tls=base == "rediss")
     service, database = _path(parts.path, kind)
     return StoreUrl(
         kind=kind,
         nodes=tuple(_node(host, 26379 if kind is StoreKind.SENTINEL else 6379) for host in hosts.split(",")),
         username=unquote(username) or None,
-        password=unquote(password) or None,
+        password=password or unquote(inside) or None,
         database=database,
         service=service,
         sentinel_username=options.get("sentinel_user"),

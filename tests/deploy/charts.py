@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from tests.deploy.tools import ROOT, Tools
 CHART = ROOT / "deploy" / "helm" / "prefix-gateway"
 MATRIX = sorted((CHART / "ci").glob("*.yaml"))
 Object = dict[str, Any]
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""In C where PyYAML was built with it: dashboards are long."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,15 @@ def command(values: Path | None, *sets: str) -> list[str]:
 
 
 def render(helm: Tools, values: Path | None = None, *sets: str) -> Rendered:
+    text = _render(helm, values, *sets)
+    return Rendered(text, [d for d in yaml.load_all(text, _LOADER) if d])
+
+
+@cache  # many tests look at the same few sets
+def _render(helm: Tools, values: Path | None, *sets: str) -> str:
     done = helm.run(helm.helm, *command(values, *sets))
     assert done.returncode == 0, done.stderr
-    return Rendered(done.stdout, [d for d in yaml.safe_load_all(done.stdout) if d])
+    return done.stdout
 
 
 def refusal(helm: Tools, values: Path | None = None, *sets: str) -> str:

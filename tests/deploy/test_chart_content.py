@@ -137,7 +137,7 @@ def test_sglang_gets_it_too_with_an_agent_where_agents_register(helm4: Tools) ->
         "--engine=http://$(POD_IP):8000,events=tcp://$(POD_IP):5557,replay=tcp://$(POD_IP):5558"
         in agent["args"]
     )
-    assert [e["name"] for e in agent["env"]] == ["POD_IP", "REDIS_PASSWORD", "GATEWAY_REDIS_URL"]
+    assert [e["name"] for e in agent["env"]] == ["POD_IP", "GATEWAY_REDIS_PASSWORD", "GATEWAY_REDIS_URL"]
 
 
 def test_agents_understand_their_arguments(helm4: Tools) -> None:
@@ -268,20 +268,69 @@ def test_secrets_stay_in_secrets(helm4: Tools) -> None:
     assert keys[0]["id"] == "team-a"
 
 
-def test_redis_urls(helm4: Tools) -> None:
-    def url(rendered: Rendered) -> str:
-        env = {e["name"]: e for e in rendered.container(NAME, "gateway")["env"]}
-        assert list(env).index("REDIS_PASSWORD") < list(env).index("GATEWAY_REDIS_URL")
-        return str(env["GATEWAY_REDIS_URL"]["value"]).replace("$(REDIS_PASSWORD)", "s3cret")
+def redis_env(container: Object) -> Object:
+    return {e["name"]: e for e in container["env"] if e["name"].startswith("GATEWAY_REDIS")}
 
-    internal = parse_store_url(url(render(helm4)))
-    assert (internal.kind, internal.nodes, internal.password) == (
+
+def test_redis_of_the_release(helm4: Tools) -> None:
+    env = redis_env(render(helm4).container(NAME, "gateway"))
+    url = parse_store_url(env["GATEWAY_REDIS_URL"]["value"], "s3cret")
+    assert (url.kind, url.nodes, url.password) == (
         StoreKind.STANDALONE, ((f"{NAME}-redis", 6379),), "s3cret",
     )  # fmt: skip
-    external = parse_store_url(url(render(helm4, named("external"))))
-    assert (external.kind, external.service, external.password) == (StoreKind.SENTINEL, "main", "s3cret")
-    assert external.tls is not None
-    assert external.tls.ca == "/etc/prefix-gateway/redis-tls/ca.crt"
+    assert env["GATEWAY_REDIS_PASSWORD"]["valueFrom"] == {
+        "secretKeyRef": {"name": f"{NAME}-redis", "key": "password"}
+    }
+
+
+@pytest.mark.parametrize("user", ["", "chat@"])
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize(
+    ("scheme", "rest", "expected"),
+    [
+        ("", "r:7000/3", (StoreKind.STANDALONE, (("r", 7000),), "", 3)),
+        ("+sentinel", "s-0:26379,s-1/main/2",
+         (StoreKind.SENTINEL, (("s-0", 26379), ("s-1", 26379)), "main", 2)),
+        ("+cluster", "c-0:7000,c-1,[fd00::7]:7001",
+         (StoreKind.CLUSTER, (("c-0", 7000), ("c-1", 6379), ("fd00::7", 7001)), "", 0)),
+    ],
+)  # fmt: skip
+def test_external_redis_in_every_form(
+    helm4: Tools, tmp_path: Path, user: str, tls: bool, scheme: str, rest: str, expected: tuple[object, ...]
+) -> None:
+    ca = "/etc/prefix-gateway/redis-tls/ca.crt"
+    url = f"{'rediss' if tls else 'redis'}{scheme}://{user}{rest}" + (f"?ca={ca}" if tls else "")
+    external = {"url": url, "existingSecret": "s", "key": "k", **({"tlsSecret": "t"} if tls else {})}
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        json.dumps({"redis": {"mode": "external", "external": external}, "discovery": {"type": "redis"}})
+    )
+    rendered = render(helm4, values)
+    for container in (rendered.container(NAME, "gateway"), rendered.container(f"{NAME}-engine", "agent")):
+        env = redis_env(container)
+        assert env["GATEWAY_REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": "s", "key": "k"}
+        # characters that a URL could not have
+        found = parse_store_url(env["GATEWAY_REDIS_URL"]["value"], "a/b+c=?@#%41")
+        assert (found.kind, found.nodes, found.service, found.database) == expected
+        assert (found.username, found.password) == (user.rstrip("@") or None, "a/b+c=?@#%41")
+        assert (found.tls and found.tls.ca) == (ca if tls else None)
+        mounts = [m["mountPath"] for m in container["volumeMounts"]]
+        assert (str(Path(ca).parent) in mounts) == tls
+
+
+def test_external_redis_whose_url_is_a_secret(helm4: Tools) -> None:
+    rendered = render(helm4, named("cluster"))
+    for deployment, name in ((NAME, "gateway"), (f"{NAME}-engine", "agent")):
+        container = rendered.container(deployment, name)
+        assert {k: e["valueFrom"]["secretKeyRef"] for k, e in redis_env(container).items()} == {
+            "GATEWAY_REDIS_URL": {"name": "redis-url", "key": "url"},
+            "GATEWAY_REDIS_PASSWORD": {"name": "redis", "key": "auth-token"},
+        }
+        (mount,) = [m for m in container["volumeMounts"] if m["name"] == "redis-tls"]
+        assert mount["mountPath"] == "/etc/prefix-gateway/redis-tls"
+        volumes = rendered.get("Deployment", deployment)["spec"]["template"]["spec"]["volumes"]
+        assert {"name": "redis-tls", "secret": {"secretName": "redis-tls"}} in volumes
+    assert f"{NAME}-redis" not in rendered.names("Deployment")
 
 
 def test_autoscaling_replaces_replicas_and_knows_our_metrics(helm4: Tools) -> None:
@@ -296,7 +345,8 @@ def test_autoscaling_replaces_replicas_and_knows_our_metrics(helm4: Tools) -> No
     scaled = keda.get("ScaledObject", f"{NAME}-engine")["spec"]
     (trigger,) = scaled["triggers"]
     assert trigger["metadata"]["query"] == (
-        'sum(gateway_inflight_requests{namespace="llm",model="Qwen/Qwen2.5-7B-Instruct"})'
+        f'sum(gateway_inflight_requests{{namespace="llm",service="{NAME}-admin",'
+        'model="Qwen/Qwen2.5-7B-Instruct"})'
     )
     assert keda.names("HorizontalPodAutoscaler") == []
 

@@ -10,14 +10,13 @@ import yaml
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
 from tests.deploy.charts import CHART, MATRIX, refusal, render  # noqa: E402
+from tests.deploy.custom_kinds import faults, is_custom  # noqa: E402
 from tests.deploy.tools import ROOT, Tools, tools  # noqa: E402
 
-CUSTOM = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute"}
-"""Kinds of other projects: no schema of theirs is at hand, so their fields have tests of their own."""
 
-
-def test_lint_is_quiet(helm: Tools) -> None:
-    done = helm.run(helm.helm, "lint", "--strict", str(CHART), "-f", str(CHART / "ci" / "everything.yaml"))
+@pytest.mark.parametrize("values", MATRIX, ids=lambda path: path.stem)
+def test_lint_is_quiet(helm: Tools, values: Path) -> None:
+    done = helm.run(helm.helm, "lint", "--strict", str(CHART), "-f", str(values))
     assert "0 chart(s) failed" in done.stdout, done.stdout + done.stderr
     assert "[WARNING]" not in done.stdout
     assert "[ERROR]" not in done.stdout
@@ -28,18 +27,40 @@ def test_all_that_is_rendered_is_valid(helm4: Tools, values: Path | None) -> Non
     objects = render(helm4, values).objects
     assert len(objects) > 5
     for item in objects:
-        if item["kind"] not in CUSTOM:
+        if is_custom(item):
+            assert faults(item) == []
+        else:
             for version in ("1.29", "1.36"):
                 kubernetes_validate.validate(item, version, strict=True)
     names = [(o["apiVersion"], o["kind"], o["metadata"]["name"]) for o in objects]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("name", ["everything", "trial"])
-def test_both_helms_render_the_same(name: str) -> None:
-    values = CHART / "ci" / f"{name}.yaml"
+@pytest.mark.parametrize("values", [None, *MATRIX], ids=lambda path: path.stem if path else "defaults")
+def test_both_helms_render_the_same(values: Path | None) -> None:
     four, three = (render(tools(k), values).objects for k in (36, 32))
     assert [o for o in four if o["kind"] != "Secret"] == [o for o in three if o["kind"] != "Secret"]
+    assert [o["metadata"] for o in four] == [o["metadata"] for o in three]
+
+
+def test_the_sets_have_every_kind_of_other_projects_that_the_chart_knows(helm4: Tools) -> None:
+    kinds = {o["kind"] for values in MATRIX for o in render(helm4, values).objects if is_custom(o)}
+    assert kinds == {"ServiceMonitor", "PodMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute"}
+
+
+def test_the_schemas_of_other_projects_refuse_what_their_servers_do(helm4: Tools) -> None:
+    rendered = render(helm4, CHART / "ci" / "everything.yaml")
+    monitor = rendered.get("ServiceMonitor", "chat-prefix-gateway")
+    monitor["spec"]["endpoints"][0]["intervall"] = "15s"
+    monitor["spec"]["endpoints"][0]["interval"] = "often"
+    del monitor["spec"]["selector"]
+    assert sorted(fault.split(":")[0] for fault in faults(monitor)) == [
+        "$.spec", "$.spec.endpoints[0]", "$.spec.endpoints[0].interval",
+    ]  # fmt: skip
+    route = rendered.get("HTTPRoute", "chat-prefix-gateway")
+    route["spec"]["rules"][0]["timeouts"]["request"] = "forever"
+    (fault,) = faults(route)
+    assert fault.startswith("$.spec.rules[0].timeouts.request: 'forever' does not match")
 
 
 @pytest.mark.parametrize(
@@ -59,6 +80,7 @@ def test_both_helms_render_the_same(name: str) -> None:
         ("image.digest=sha256:12", "digest"),
         ("workers={10.0.0.7:8000}", "workers"),
         ("gateway.autoscaling.targetCPU=130", "targetCPU"),
+        ("engine.autoscaling.minReplicas=0", "minReplicas"),
         ("gateway.podDisruptionBudget.minAvailable=1", "podDisruptionBudget"),
         ("extraEngines.Large.model=m", "Large"),
         ("extraEngines.engine.model=m", "engine"),
@@ -74,11 +96,23 @@ def test_the_schema_refuses_what_is_misspelt_or_wrong(helm4: Tools, wrong: str, 
     assert said in message
 
 
+def _external(url: str, *more: str) -> tuple[str, ...]:
+    return ("redis.mode=external", f"redis.external.url={url}", *(f"redis.external.{each}" for each in more))
+
+
 @pytest.mark.parametrize(
     ("sets", "said"),
     [
         (("redis.mode=none",), "gateway.replicas > 1 needs Redis"),
         (("redis.mode=external",), "set redis.external.url or redis.external.urlSecret"),
+        (("redis.external.url=redis://r",), "redis.mode is internal: set it to external"),
+        (_external("redis://r", "urlSecret=u"), "give one of them"),
+        (_external("redis://:$(REDIS_PASSWORD)@r"), "leave the password out"),
+        (_external("redis+cluster://a:7000/1"), "no numbered databases"),
+        (_external("redis+sentinel://a:26379"), "the master's name"),
+        (_external("rediss+sentinel://a:26379/?ca=/x"), "the master's name"),
+        (_external("rediss://r", "tlsSecret=t"), "its files are named in the URL"),
+        (_external("rediss://r?ca=/etc/prefix-gateway/redis-tls/ca.crt"), "set redis.external.tlsSecret"),
         (("discovery.type=dns",), "set discovery.dnsNames"),
         (("discovery.type=static",), "set workers"),
         (("discovery.type=redis", "redis.mode=none", "gateway.replicas=1"), "needs redis.mode"),

@@ -50,6 +50,34 @@ def test_a_wrong_password_ends_it_with_a_word(tmp_path: Path) -> None:
     assert "wrong-one" not in ended.stderr + ended.stdout
 
 
+def test_a_password_that_no_url_could_have(
+    tmp_path: Path, spawn: Spawn, free_port: Callable[[], int]
+) -> None:
+    """As a Secret gives it to gateway and agent: in the environment, nothing encoded."""
+    password = "a/b+c=?@#%41:"
+    ports, engine, events = (free_port(), free_port()), free_port(), free_port()
+    given = {"GATEWAY_REDIS_PASSWORD": password}
+    with standalone(tmp_path, password=password) as server:
+        url = f"redis://127.0.0.1:{server.port}"
+        gateway = spawn(
+            "-m", "gateway", "serve", "--port", str(ports[0]), "--admin-port", str(ports[1]),
+            "--redis-url", url, "--discovery", "redis", env=given,
+        )  # fmt: skip
+        agent = spawn(
+            "-m", "gateway", "agent", "--redis-url", url, "--advertise-host", "127.0.0.1", "--",
+            sys.executable, "-m", "workers", "serve", "--model", "sim:20us-per-token,10ms-per-step",
+            "--port", str(engine), "--kv-events-port", str(events), env=given,
+        )  # fmt: skip
+        gateway.wait_http(f"http://127.0.0.1:{ports[0]}/health")
+
+        def workers() -> list[str]:
+            answer = httpx.get(f"http://127.0.0.1:{ports[1]}/admin/workers", trust_env=False, timeout=10)
+            return [worker["id"] for worker in answer.json()["workers"]]
+
+        wait_until(lambda: workers() == [f"http://127.0.0.1:{engine}"], 60, "the engine that registered")
+        assert password not in gateway.output() + agent.output()
+
+
 def test_told_to_wait_it_serves_without(tmp_path: Path, spawn: Spawn, free_port: Callable[[], int]) -> None:
     ports = free_port(), free_port()
     with standalone(tmp_path, password="right") as server:

@@ -60,6 +60,12 @@ def test_what_can_not_be(text: str, says: str) -> None:
         parse_store_url(text)
 
 
+def test_a_password_beside_the_url_is_taken_as_it_is() -> None:
+    url = parse_store_url("redis+cluster://u:inside@a", "a/b+c%41@?#")
+    assert (url.username, url.password) == ("u", "a/b+c%41@?#")
+    assert parse_store_url("redis://:inside@a", None).password == "inside"
+
+
 def test_a_url_says_where_but_never_the_password() -> None:
     url = parse_store_url("redis+sentinel://u:secret@a:1,b:2/m?sentinel_password=secret")
     assert str(url) == "redis+sentinel://a:1,b:2/m"

@@ -141,9 +141,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- if and $many (eq .Values.redis.mode "none") -}}
 {{- fail "gateway.replicas > 1 needs Redis: what one replica knows the others must too. Set redis.mode, or gateway.replicas to 1" -}}
 {{- end -}}
-{{- if and (eq .Values.redis.mode "external") (not (or .Values.redis.external.url .Values.redis.external.urlSecret)) -}}
-{{- fail "redis.mode is external: set redis.external.url or redis.external.urlSecret" -}}
-{{- end -}}
+{{- include "pg.checkRedis" .Values.redis -}}
 {{- if and (eq .Values.discovery.type "redis") (eq .Values.redis.mode "none") -}}
 {{- fail "discovery.type redis needs redis.mode internal or external" -}}
 {{- end -}}
@@ -163,28 +161,56 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 
-{{/* Where Redis is, as environment variables of gateways and agents. */}}
+{{/* Where Redis is, as environment variables of gateways and agents. A password is never put into the URL, where
+some characters would have to be encoded. */}}
 {{- define "pg.redisEnv" -}}
 {{- $r := .Values.redis -}}
-{{- if eq $r.mode "internal" -}}
-- name: REDIS_PASSWORD
+{{- if ne $r.mode "none" -}}
+{{- $key := ternary $r.internal.key $r.external.key (eq $r.mode "internal") -}}
+{{- with include "pg.redisSecret" . -}}
+- name: GATEWAY_REDIS_PASSWORD
   valueFrom:
-    secretKeyRef: {name: {{ include "pg.redisSecret" . }}, key: {{ $r.internal.key }}}
-- name: GATEWAY_REDIS_URL
-  value: redis://:$(REDIS_PASSWORD)@{{ include "pg.fullname" . }}-redis:6379/0
-{{- else if eq $r.mode "external" -}}
-{{- if $r.external.urlSecret -}}
-- name: GATEWAY_REDIS_URL
-  valueFrom:
-    secretKeyRef: {name: {{ $r.external.urlSecret }}, key: url}
-{{- else -}}
-{{- with $r.external.existingSecret -}}
-- name: REDIS_PASSWORD
-  valueFrom:
-    secretKeyRef: {name: {{ . }}, key: {{ $r.external.key }}}
+    secretKeyRef: {name: {{ . }}, key: {{ $key }}}
 {{ end -}}
 - name: GATEWAY_REDIS_URL
+{{- if eq $r.mode "internal" }}
+  value: redis://{{ include "pg.fullname" . }}-redis:6379/0
+{{- else if $r.external.urlSecret }}
+  valueFrom:
+    secretKeyRef: {name: {{ $r.external.urlSecret }}, key: url}
+{{- else }}
   value: {{ $r.external.url | quote }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* What is wrong with redis.external, or nothing. */}}
+{{- define "pg.checkRedis" -}}
+{{- $e := .external -}}
+{{- if ne .mode "external" -}}
+{{- if or $e.url $e.urlSecret -}}
+{{- fail (printf "redis.external says where Redis is, and redis.mode is %s: set it to external" .mode) -}}
+{{- end -}}
+{{- else if and $e.url $e.urlSecret -}}
+{{- fail "redis.external.url and redis.external.urlSecret: give one of them" -}}
+{{- else if not (or $e.url $e.urlSecret) -}}
+{{- fail "redis.mode is external: set redis.external.url or redis.external.urlSecret" -}}
+{{- else if $e.url -}}
+{{- if contains "$(" $e.url -}}
+{{- fail "redis.external.url: leave the password out of it; redis.external.existingSecret has it" -}}
+{{- end -}}
+{{- if regexMatch "^rediss?\\+cluster://[^/?]+/[^?]" $e.url -}}
+{{- fail "redis.external.url: a cluster has no numbered databases" -}}
+{{- end -}}
+{{- if regexMatch "^rediss?\\+sentinel://[^/?]+/?(\\?|$)" $e.url -}}
+{{- fail "redis.external.url: Sentinel needs the master's name: redis+sentinel://host:26379/NAME" -}}
+{{- end -}}
+{{- $files := contains "=/etc/prefix-gateway/redis-tls/" $e.url -}}
+{{- if and $e.tlsSecret (not (and $files (hasPrefix "rediss" $e.url))) -}}
+{{- fail "redis.external.tlsSecret: its files are named in the URL: rediss://…?ca=/etc/prefix-gateway/redis-tls/ca.crt" -}}
+{{- end -}}
+{{- if and $files (not $e.tlsSecret) -}}
+{{- fail "redis.external.url names files under /etc/prefix-gateway/redis-tls: set redis.external.tlsSecret" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
