@@ -102,10 +102,12 @@ soak: $(VENV)/.dev ## twenty minutes of faults, restarts and clients that leave;
 streams: $(VENV)/.dev ## 2,000 streams at once through one process, and what each costs
 	$(BIN)/python -m pytest -m heavy -q -s tests/heavy/test_many_streams.py
 
+leaving: $(VENV)/.dev ## how soon a worker is told that its client has left, in each moment of a request
+	$(BIN)/python -m pytest -m heavy -q -s tests/heavy/test_leaving.py
+
 fuzz: $(VENV)/.dev ## any bytes, any bodies, every admin operation: no 5xx of our own, no crash
-	$(BIN)/python -m pip install -q --disable-pip-version-check "schemathesis>=4,<5"
-	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_fuzz.py
-.PHONY: soak streams fuzz
+	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_fuzz.py tests/heavy/test_fuzz_routed.py
+.PHONY: soak streams leaving fuzz
 
 bench: $(VENV)/.run ## what a router costs: CPU a request and a chunk, added latency; ours and each installed peer
 	@exec $(BIN)/python -m benchmarks.wire $(BENCH_ARGS)

@@ -44,6 +44,7 @@ from gateway.events.followers import Followers
 from gateway.events.ports import IndexSink
 from gateway.fleet.discovery.build import Discovery
 from gateway.fleet.load import LoadBoard
+from gateway.fleet.models_seen import ModelsSeen
 from gateway.fleet.monitor import HealthMonitor
 from gateway.fleet.probe import EngineProbe
 from gateway.fleet.registry import Registry
@@ -183,12 +184,14 @@ def build(settings: Settings) -> App:
     board = LoadBoard()
     guard = guards(settings)
     index = PrefixIndex(max_blocks=settings.index_max_blocks, placement_ttl=settings.placement_ttl)
+    seen = ModelsSeen(time.time, keep_s=settings.models_remembered)
     registry = Registry(
         board,
         clock,
         aliases=settings.aliases,
         declared=declared(settings),
         max_requests=settings.worker_max_requests,
+        seen=seen,
     )
     # the control plane's client: probes and engines' tokenizers, never the bytes of a request
     control = httpx.AsyncClient(trust_env=False, timeout=settings.health_timeout)
@@ -212,6 +215,7 @@ def build(settings: Settings) -> App:
             store,
             board,
             registry,
+            seen,
             index.place,
             clock=clock,
             random=random,

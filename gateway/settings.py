@@ -95,6 +95,9 @@ class Settings(BaseSettings):
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="models that exist even while nobody serves them: 503, not 404, at every replica"
     )
+    models_remembered: float = Field(
+        86_400.0, ge=0, description="seconds that a model whose last worker left stays known: 503, not 404"
+    )
     discovery: Literal["static", "redis", "kubernetes", "dns"] = Field(
         "static", description="where workers come from beside the list: nowhere, Redis, Kubernetes, DNS"
     )

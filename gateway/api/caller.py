@@ -27,7 +27,8 @@ def anonymous(headers: Mapping[bytes, bytes], fields: Fields | None) -> Caller:
     fields = fields or {}
     for name in ("prompt_cache_key", "user"):
         if not session and isinstance(value := fields.get(name), str):
-            session = value
+            # JSON can say half a surrogate pair, which nothing that hashes or writes the name could encode
+            session = value.encode("utf-8", "replace").decode()
     return Caller(
         session=session,
         priority=_priority(headers, fields),

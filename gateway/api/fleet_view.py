@@ -97,7 +97,10 @@ class FleetView:
     def models(self) -> list[dict[str, Any]]:
         states = self._encoders.states()
         rows: list[dict[str, Any]] = []
-        for name, target in sorted(self._registry.targets().items()):
+        for name in self._registry.names():
+            target = self._registry.resolve(name)
+            if target is None:
+                continue
             tokenizer = states.get(target.model)
             rows.append(
                 {

@@ -67,10 +67,15 @@ def build_targets(
             serving = [w for w in members if w.info is not None and name in _names(w.info)]
             targets.setdefault(name, _target(name, model, name if adapter else "", serving))
     for name in declared:
-        targets.setdefault(name, _target(name, name, "", []))
+        targets.setdefault(name, nobodys(name, name))
     for alias, name in aliases.items():
-        targets.setdefault(alias, targets.get(name) or _target(name, name, "", []))
+        targets.setdefault(alias, targets.get(name) or nobodys(name, name))
     return targets
+
+
+def nobodys(name: str, model: str) -> Target:
+    """What exists, and is served by nobody now."""
+    return Target(name, model, "" if name == model else name, BLOCK_SIZE, ())
 
 
 def _target(name: str, model: str, adapter: str, members: list[Worker]) -> Target:

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from gateway.errors import ConfigError
 from gateway.fleet.load import LoadBoard
-from gateway.fleet.pool import Target, build_targets, refuse_mixed_blocks
+from gateway.fleet.models_seen import ModelsSeen
+from gateway.fleet.pool import Target, build_targets, nobodys, refuse_mixed_blocks
 from gateway.fleet.probe import Learned
 from gateway.fleet.worker import Worker, WorkerSpec, WorkerState
 from gateway.kv.keys import BLOCK_SIZE
@@ -49,14 +50,16 @@ class Registry:
         aliases: Mapping[str, str] | None = None,
         declared: Iterable[str] = (),
         max_requests: int | None = None,
+        seen: ModelsSeen | None = None,
     ) -> None:
-        """`declared` are models that exist even while nobody serves them (503, not 404). `max_requests`
-        bounds workers that name no bound of their own."""
+        """`declared` are models that exist even while nobody serves them (503, not 404), and so do those that
+        were `seen` not too long ago. `max_requests` bounds workers that name no bound of their own."""
         self._board = board
         self._clock = clock
         self._aliases = dict(aliases or {})
         self._declared = tuple(declared)
         self._max_requests = max_requests
+        self._seen = seen
         self._entries: dict[WorkerId, _Entry] = {}
         self._listeners: list[FleetListener] = []
         self._targets: dict[str, Target] | None = None
@@ -90,6 +93,7 @@ class Registry:
         entry = self._entries.pop(worker, None)
         if entry is None:
             return False
+        self._see(entry.worker)
         self._board.remove(worker)
         self._targets = None
         for listener in self._listeners:
@@ -102,6 +106,7 @@ class Registry:
         entry = self._entries.get(worker)
         if entry is None:
             return
+        self._see(entry.worker)
         info = learned.info
         try:
             refuse_mixed_blocks(entry.worker, info.model, info.block_size, self.workers())
@@ -120,6 +125,7 @@ class Registry:
         if (spec, info) == (entry.worker.spec, entry.worker.info):
             return
         entry.worker.spec, entry.worker.info = spec, info
+        self._see(entry.worker)
         self._apply_bounds(entry.worker)
         self._changed(entry.worker)
 
@@ -174,12 +180,18 @@ class Registry:
         """What a request's model name stands for. No name is enough where there is but one model."""
         targets = self.targets()
         if not name:
-            models = {target.model for target in targets.values()}
-            return targets.get(models.pop()) if len(models) == 1 else None
-        return targets.get(name)
+            models = {target.model for target in targets.values()} or set(self._away().values())
+            if len(models) != 1:
+                return None
+            name = models.pop()
+        return targets.get(name) or self._scaled_to_zero(name)
+
+    def names(self) -> list[str]:
+        """Whatever exists, in order: also what nobody serves just now."""
+        return sorted({*self.targets(), *self._away()})
 
     def targets(self) -> Mapping[str, Target]:
-        """All names that a request may give."""
+        """All names that a request may give, but for those that were only seen."""
         if self._targets is None:
             self._targets = build_targets(self.workers(), self._aliases, self._declared)
         return self._targets
@@ -201,6 +213,22 @@ class Registry:
             if name in entries:
                 entries.setdefault(alias, {**entries[name], "id": alias, "parent": name})
         return list(entries.values())
+
+    def _scaled_to_zero(self, name: str) -> Target | None:
+        base = self._away().get(name)
+        return nobodys(name, base) if base is not None else None
+
+    def _away(self) -> dict[str, str]:
+        """Names that were seen and whose base model nobody serves now, with that model: an adapter whose
+        model is served without it has been unloaded."""
+        if self._seen is None:
+            return {}
+        served = {worker.info.model for worker in self.workers() if worker.info is not None}
+        return {name: base for name, base in self._seen.bases().items() if base not in served}
+
+    def _see(self, worker: Worker) -> None:
+        if self._seen is not None:
+            self._seen.see((worker,))
 
     def _set_draining(self, worker: WorkerId, draining: bool, reason: str = "") -> bool:
         entry = self._entries.get(worker)

@@ -29,7 +29,8 @@ _pack_key = struct.Struct("<Q").pack
 def root_key(scope: CacheScope) -> BlockKey:
     """The parent of every first block in `scope`."""
     name = _SEPARATOR.join(("pgw1", scope.model, scope.adapter, scope.salt))
-    return BlockKey(xxh3_64_intdigest(name.encode()))
+    # JSON can say half a surrogate pair; an engine refuses it, and is the one to say so
+    return BlockKey(xxh3_64_intdigest(name.encode("utf-8", "surrogatepass")))
 
 
 def pack_tokens(tokens: Iterable[int]) -> bytes:

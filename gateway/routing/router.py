@@ -254,7 +254,10 @@ class Router:
         target = self._registry.resolve(name)
         if target is not None:
             return target
-        known = ", ".join(sorted(self._registry.targets())) or "none yet"
+        known = ", ".join(self._registry.names())
+        if not known:
+            # the fleet is only just being found: nobody can say what it will serve
+            raise Unavailable("no worker has said yet what it serves", retry_after=RETRY_AFTER_S)
         if not name:
             raise InvalidRequest(f"the request names no model; there are: {known}", param="model")
         raise ModelNotFound(f"model {name!r} does not exist; there are: {known}", param="model")

@@ -50,6 +50,11 @@ class Keys:
         """Sorted set: worker ids registered by agents, scored with the Unix time at which they run out."""
         return f"{self.prefix}:workers"
 
+    def models(self) -> str:
+        """Sorted set: names of models that were served, as JSON `[name, base model]`, scored with the Unix
+        time of the last sight."""
+        return f"{self.prefix}:models"
+
     def placements(self) -> str:
         """Channel (publish/subscribe): what replicas have in flight, and what their decisions promise."""
         return f"{self.prefix}:placements"

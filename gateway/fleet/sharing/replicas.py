@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from random import Random
 
 from gateway.fleet.load import LoadBoard
+from gateway.fleet.models_seen import ModelsSeen
 from gateway.fleet.registry import Registry
 from gateway.fleet.sharing.bus import RedisBus
 from gateway.fleet.sharing.discovery import RedisDiscovery
+from gateway.fleet.sharing.models import SharedModels
 from gateway.fleet.sharing.peers import Peers, Place
 from gateway.fleet.sharing.registrations import Registrations
 from gateway.fleet.sharing.sharing import LoadSharing
@@ -28,6 +30,7 @@ class Replicas:
         store: Store,
         board: LoadBoard,
         registry: Registry,
+        seen: ModelsSeen,
         place: Place,
         *,
         clock: Clock,
@@ -36,6 +39,7 @@ class Replicas:
     ) -> None:
         peers = Peers(me, board, place)
         self.sharing = LoadSharing(me, RedisBus(store), board, peers, clock=clock, random=random.random)
+        self.models = SharedModels(store, seen, registry, wall=time.time, random=random.random)
         self.discovery = (
             RedisDiscovery(Registrations(store, time.time), registry, random=random.random)
             if discover
@@ -44,12 +48,14 @@ class Replicas:
 
     def start(self) -> None:
         self.sharing.start()
+        self.models.start()
         if self.discovery is not None:
             self.discovery.start()
 
     async def close(self) -> None:
         if self.discovery is not None:
             await self.discovery.close()
+        await self.models.close()
         await self.sharing.close()
 
     def gauges(self) -> Iterable[Gauge]:
