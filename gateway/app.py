@@ -241,11 +241,6 @@ def build(settings: Settings) -> App:
         observer=observer,
         announce=replicas.sharing.placed if replicas is not None else None,
     )
-    context = zmq.asyncio.Context()
-    followers = Followers(
-        IndexSink(index), EventMetrics(metrics), unit_of=registry.unit_of, context=context, share=share
-    )
-    knowledge = Knowledge(index, store, followers.shared)
     monitor = HealthMonitor(
         registry,
         probe,
@@ -254,6 +249,16 @@ def build(settings: Settings) -> App:
         random=random.random,
         limits=health(settings),
     )
+    context = zmq.asyncio.Context()
+    followers = Followers(
+        IndexSink(index),
+        EventMetrics(metrics),
+        unit_of=registry.unit_of,
+        context=context,
+        share=share,
+        lost=monitor.doubt,
+    )
+    knowledge = Knowledge(index, store, followers.shared)
     finder = discovery(settings, registry, random)
     readiness = Readiness(registry, encoders, knowledge, finder)
     view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)

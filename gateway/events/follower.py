@@ -57,8 +57,9 @@ class Follower:
 
     `worker_of` names the worker of a data-parallel rank (None where it is nobody's); by default all ranks are
     `worker`. `make_ledger` gives an empty ledger for each. A `snapshot` of another follower is gone on with.
-    `wall` is compared with the engine's clock for the lag; `replay_timeout` and `check_every`, in seconds,
-    bound a replay's silence, and say how often an idle engine is asked whether it is still the same.
+    `lost` is told when the connection to the publisher breaks. `wall` is compared with the engine's clock for
+    the lag; `replay_timeout` and `check_every`, in seconds, bound a replay's silence, and say how often an
+    idle engine is asked whether it is still the same.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Follower:
         worker_of: Callable[[int | None], WorkerId | None] | None = None,
         snapshot: Snapshot | None = None,
         watch: SilenceWatch | None = None,
+        lost: Callable[[WorkerId], None] | None = None,
         clock: Clock = time.monotonic,
         wall: Clock = time.time,
         replay_timeout: float = REPLAY_TIMEOUT,
@@ -86,6 +88,7 @@ class Follower:
         self._observer = observer if observer is not None else NullObserver()
         self._worker_of = worker_of if worker_of is not None else lambda _: worker
         self._watch = watch if watch is not None else SilenceWatch()
+        self._lost = lost if lost is not None else lambda _: None
         self._clock = clock
         self._wall = wall
         self._replay_timeout = replay_timeout
@@ -151,6 +154,7 @@ class Follower:
         self._connected = up
         self._observer.connected(self._worker, up)
         if not up:
+            self._lost(self._worker)
             return
         certain = await self._catch_up()
         if self._was_connected and not certain and self._stream.position.next_seq:

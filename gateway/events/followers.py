@@ -78,14 +78,17 @@ class Followers:
         unit_of: Callable[[str], int],
         context: zmq.asyncio.Context,
         share: Share | None = None,
+        lost: Callable[[WorkerId], None] | None = None,
     ) -> None:
         """`unit_of` gives a model's tokens per block key. With a `share`, one replica of several follows a
-        worker, and `sink` is not used: the share's index is."""
+        worker, and `sink` is not used: the share's index is. `lost` is told of each worker whose events break
+        off, as they do when its engine dies."""
         self._sink = sink
         self._observer = observer
         self._unit_of = unit_of
         self._context = context
         self._share = share
+        self._lost = lost
         self._running: dict[WorkerId, _Running] = {}
         self._broken: dict[WorkerId, str] = {}
 
@@ -166,6 +169,7 @@ class Followers:
                 context=self._context,
                 observer=self._observer,
                 snapshot=snapshot,
+                lost=self._lost,
                 # several ranks may share an endpoint: each is followed for its own batches
                 worker_of=lambda batch_rank: me if rank is None or batch_rank in (None, rank) else None,
             )

@@ -27,7 +27,8 @@ class HealthMonitor:
 
     An engine is asked again what it is at its first check, when it comes back, and every `learn_every`
     checks: adapters loaded at run time become known, and those unloaded forgotten. One that fails a
-    request is looked at within `doubted_interval_s`, and as often until the checks have decided.
+    request, or whose events break off, is looked at at once, but for the `doubted_interval_s` between two
+    looks, and as often until the checks have decided.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class HealthMonitor:
         random: Callable[[], float],
         limits: HealthLimits | None = None,
         starting_interval_s: float = 0.5,
-        doubted_interval_s: float = 0.5,
+        doubted_interval_s: float = 0.2,
         learn_every: int = 6,
     ) -> None:
         self._registry = registry
@@ -62,7 +63,7 @@ class HealthMonitor:
         self._guards.on_failure(self.doubt)
 
     def doubt(self, worker: WorkerId) -> None:
-        """It has failed a request: is it still there? Its next check does not wait for its turn."""
+        """It failed a request or hung up: is it still there? Its next check does not wait for its turn."""
         doubt = self._doubts.get(worker)
         if doubt is not None:
             doubt.set()
@@ -127,9 +128,10 @@ class HealthMonitor:
     async def _pause(self, doubt: asyncio.Event) -> None:
         """Until its turn comes, or sooner where it is doubted; never so soon that failing requests become a
         flood of checks."""
+        loop = asyncio.get_running_loop()
         turn = self._limits.wait(self._random)
-        soonest = min(self._doubted_interval_s, turn)
-        await asyncio.sleep(soonest)
+        soonest = loop.time() + min(self._doubted_interval_s, turn)
         with suppress(TimeoutError):
-            async with asyncio.timeout(turn - soonest):
+            async with asyncio.timeout(turn):
                 await doubt.wait()
+        await asyncio.sleep(max(0.0, soonest - loop.time()))
