@@ -2,8 +2,10 @@
 
     python -m benchmarks.wire.engine --port 9001 --chunks 100 --interval 0.02
 
-It answers what routers ask of an engine (`/health`, `/v1/models`, `/metrics`…) and every POST: with one JSON
-body, or, where the request says `"stream": true`, with `--chunks` events, one each `--interval` seconds.
+It answers what routers ask of an engine (`/health`, `/v1/models`, `/metrics`…) and every POST that generates:
+with one JSON body, or, where the request says `"stream": true`, with `--chunks` events, one each `--interval`
+seconds. Other POSTs are 404: routers that ask for `/tokenize` or `/render` first go on without, and a stream
+in their place would hold them up.
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ def _event(content: str, usage: object = None, choices: bool = True) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
+GENERATES = (b"/v1/chat/completions", b"/v1/completions", b"/v1/responses", b"/v1/messages")
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 CHUNK = _event(" token")
 LAST = _event("", USAGE, choices=False) + b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 STREAM_HEAD = (
@@ -92,7 +96,9 @@ class Engine(asyncio.Protocol):
         self._pending = data
 
     def _answer(self, head: bytes, body: bytes) -> None:
-        if head.startswith(b"post"):
+        if head.startswith(b"post") and head.split(b" ", 2)[1] not in GENERATES:
+            self._transport.write(NOT_FOUND)
+        elif head.startswith(b"post"):
             if b'"stream": true' in body or b'"stream":true' in body:
                 self._transport.write(STREAM_HEAD + CHUNK)
                 self._loop.call_later(self._interval, self._next, self._chunks - 1)
