@@ -21,6 +21,7 @@ from gateway.api.listener import ListenerOptions, bind, make_listener, url_of
 from gateway.app import App, build
 from gateway.auth.watch import FileWatch
 from gateway.errors import ConfigError
+from gateway.open_files import allow_open_files
 from gateway.security import Security
 from gateway.settings import Settings
 
@@ -41,6 +42,7 @@ def serve(
     nothing else. Raises ConfigError when a port is taken."""
     # or there is a second series beside every counter, which nobody reads
     disable_created_metrics()  # type: ignore[no-untyped-call]
+    allow_open_files(settings.max_connections)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, on_ready, read_settings or (lambda: settings)))
 

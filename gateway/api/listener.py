@@ -37,6 +37,7 @@ def make_listener(app: Any, options: ListenerOptions, tls: Tls | None) -> Listen
     config = uvicorn.Config(
         app,
         loop="none",
+        backlog=options.bounds.max_connections,  # a whole burst; the system may allow fewer (somaxconn)
         http=protocol,
         ws="none",
         lifespan="off",
