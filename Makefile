@@ -112,9 +112,12 @@ fuzz: $(VENV)/.dev ## any bytes, any bodies, every admin operation: no 5xx of ou
 bench: $(VENV)/.run ## what a router costs: CPU a request and a chunk, added latency; ours and each installed peer
 	@exec $(BIN)/python -m benchmarks.wire $(BENCH_ARGS)
 
-bench-peers: ## the peers that `make bench` sets beside ours, each in its own .cache/peers (nginx: your system's)
+live-study: $(VENV)/.run ## hit rate, balance, TTFT: ours and each installed peer on the same live engines (an hour)
+	@exec $(BIN)/python -m benchmarks.live $(LIVE_ARGS)
+
+bench-peers: ## the peers of `make bench` and `make live-study`, each in its own .cache/peers (nginx: your system's)
 	for peer in sglang-router smg vllm-router; do \
 	  test -x .cache/peers/$$peer/bin/python || $(PYTHON) -m venv .cache/peers/$$peer; \
 	  .cache/peers/$$peer/bin/python -m pip install -q --disable-pip-version-check $$peer || echo "$$peer: left out"; \
 	done
-.PHONY: bench bench-peers
+.PHONY: bench live-study bench-peers

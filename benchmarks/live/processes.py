@@ -1,0 +1,74 @@
+"""Processes that are measured: started in groups of their own, ended whatever happens, and what they cost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        _end(process, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            _end(process, signal.SIGKILL)
+            process.wait()
+
+
+def _end(process: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def group_cpu_s(leader: int) -> float:
+    """CPU seconds so far of the process group that `leader` leads, all threads (Linux)."""
+    tick = os.sysconf("SC_CLK_TCK")
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            # the name in brackets may hold blanks
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == leader:
+            total += int(fields[11]) + int(fields[12])
+    return total / tick
+
+
+def cores_busy_s(cores: Collection[int]) -> float:
+    """CPU seconds that these cores have been busy with anything since the machine started (Linux)."""
+    busy = 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
+            # user, nice, system, idle, iowait, irq, softirq, steal; guests are in user already
+            ticks = [int(field) for field in fields[:8]]
+            busy += sum(ticks) - ticks[3] - ticks[4]
+    return busy / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until(done: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, timeout: float) -> None:
+    """Raises RuntimeError with the process's last words where it ends, or takes too long."""
+    deadline = time.monotonic() + timeout
+    while not done():
+        if process.poll() is not None or time.monotonic() > deadline:
+            how = "ended" if process.poll() is not None else f"was not ready within {timeout:.0f} s"
+            raise RuntimeError(f"{process.args!r} {how}: {log.read_text(errors='replace')[-600:]}")
+        time.sleep(0.1)
