@@ -107,7 +107,10 @@ leaving: $(VENV)/.dev ## how soon a worker is told that its client has left, in 
 
 fuzz: $(VENV)/.dev ## any bytes, any bodies, every admin operation: no 5xx of our own, no crash
 	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_fuzz.py tests/heavy/test_fuzz_routed.py
-.PHONY: soak streams leaving fuzz
+
+image-steps: $(VENV)/.dev ## the Dockerfile's steps in a fresh Debian (debootstrap), and a fleet of what comes out; as root
+	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_image_steps.py
+.PHONY: soak streams leaving fuzz image-steps
 
 bench: $(VENV)/.run ## what a router costs: CPU a request and a chunk, added latency; ours and each installed peer
 	@exec $(BIN)/python -m benchmarks.wire $(BENCH_ARGS)

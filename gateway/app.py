@@ -169,7 +169,7 @@ class Readiness:
         return self.knowledge.unready()
 
     def _nobody(self) -> str:
-        fault = self.discovery.fault if self.discovery is not None else None
+        fault = self.discovery.source.fault if self.discovery is not None else None
         return "no workers are registered" + (f" ({fault})" if fault else "")
 
 
@@ -259,7 +259,7 @@ def build(settings: Settings) -> App:
         lost=monitor.doubt,
     )
     knowledge = Knowledge(index, store, followers.shared)
-    finder = discovery(settings, registry, random)
+    finder = discovery(settings, registry, clock, random)
     readiness = Readiness(registry, encoders, knowledge, finder)
     view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)
     watching = Watching(view, readiness, Bounds(settings.index_max_blocks, settings.queue_size), clock)
@@ -279,6 +279,9 @@ def build(settings: Settings) -> App:
     metrics.registry.register(LiveState(knowledge.gauges))
     if replicas is not None:
         metrics.registry.register(LiveState(replicas.gauges))
+    for found_by in (finder, replicas.discovery if replicas is not None else None):
+        if found_by is not None:
+            metrics.registry.register(LiveState(found_by.source.gauges))
     return App(
         public=with_cors(
             PublicApp(

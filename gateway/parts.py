@@ -30,6 +30,7 @@ from gateway.routing.registry import make_policy
 from gateway.routing.table import PolicyTable
 from gateway.security import asks_for_keys, worker_authorization
 from gateway.settings import Settings
+from gateway.types import Clock
 from gateway.upstream.timeouts import Timeouts
 
 
@@ -41,7 +42,7 @@ def worker_specs(settings: Settings) -> tuple[WorkerSpec, ...]:
     return tuple(specs)
 
 
-def discovery(settings: Settings, registry: Registry, random: Random) -> Discovery | None:
+def discovery(settings: Settings, registry: Registry, clock: Clock, random: Random) -> Discovery | None:
     """What finds workers outside of Redis; None where nothing does. Raises ConfigError."""
     rules = PortRules(settings.discovery_port, settings.discovery_events_port, settings.discovery_replay_port)
     if settings.discovery == "kubernetes":
@@ -52,6 +53,7 @@ def discovery(settings: Settings, registry: Registry, random: Random) -> Discove
             namespace=settings.kubernetes_namespace,
             kubeconfig=settings.kubeconfig,
             rules=rules,
+            clock=clock,
             random=random.random,
         )
     if settings.discovery == "dns":
@@ -61,6 +63,7 @@ def discovery(settings: Settings, registry: Registry, random: Random) -> Discove
             server=settings.dns_server,
             interval_s=settings.dns_interval,
             rules=rules,
+            clock=clock,
             random=random.random,
         )
     return None

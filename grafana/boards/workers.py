@@ -175,6 +175,58 @@ WORKERS = Board(
             ),
         ),
         Row(
+            "Discovery",
+            (
+                Panel(
+                    "Listed and joined",
+                    "Workers that a source lists and that are in the fleet, at the replica that has fewest; and "
+                    "what it lists that can't be used. Empty without discovery.",
+                    (
+                        Query(
+                            f"min by (source) (gateway_discovery_workers{{{REPLICA}}})", "{{source}}: joined"
+                        ),
+                        Query(
+                            f"max by (source) (gateway_discovery_unusable{{{REPLICA}}})",
+                            "{{source}}: can't be used",
+                        ),
+                    ),
+                    lowest=0,
+                    quiet=True,
+                ),
+                Panel(
+                    "Since the last word",
+                    "From where workers are listed, at the replica that waits longest. Kubernetes says something "
+                    "every minute or so. The last list stands meanwhile.",
+                    (Query(f"max by (source) (gateway_discovery_age_seconds{{{REPLICA}}})", "{{source}}"),),
+                    unit="s",
+                    lowest=0,
+                    steps=((None, "green"), (300, "red")),
+                    quiet=True,
+                ),
+                Panel(
+                    "Lists, watches, failures",
+                    "Over the time shown, all replicas. Many watches: something cuts the connections.",
+                    (
+                        Query(
+                            f"sum by (source) (increase(gateway_discovery_lists_total{{{REPLICA}}}[$__range]))",
+                            "{{source}}: lists",
+                        ),
+                        Query(
+                            f"sum by (source) (increase(gateway_discovery_watches_total{{{REPLICA}}}[$__range]))",
+                            "{{source}}: watches",
+                        ),
+                        Query(
+                            "sum by (source, kind) "
+                            f"(increase(gateway_discovery_failures_total{{{REPLICA}}}[$__range]))",
+                            "{{source}}: {{kind}}",
+                        ),
+                    ),
+                    kind="bargauge",
+                    quiet=True,
+                ),
+            ),
+        ),
+        Row(
             "KV events",
             (
                 busiest(

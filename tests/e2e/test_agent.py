@@ -63,6 +63,9 @@ def test_one_command_brings_an_engine_in_and_takes_it_out_without_a_lost_request
     assert noted is not None
     assert (noted["state"], noted["about"]["model"]) == ("ready", "sim")  # type: ignore[index]
     assert [w["id"] for w in gateway.workers()] == [url]
+    assert gateway.metric("gateway_discovery_workers", source="redis") == 1
+    assert gateway.metric("gateway_discovery_up", source="redis") == 1
+    assert gateway.metric("gateway_discovery_age_seconds", source="redis") < 60
 
     body = {"model": "sim", "prompt": [7] * 64, "max_tokens": 400, "stream": True, "ignore_eos": True}
     with httpx.stream(

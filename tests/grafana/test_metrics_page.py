@@ -17,7 +17,9 @@ ROW = re.compile(r"\| `(gateway_\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \| ([^|]+) 
 @pytest.mark.anyio
 async def test_the_page_and_the_exporter_agree() -> None:
     # nothing is entered, so nothing connects; a replica that shares has every family
-    app = build(Settings(workers=("http://127.0.0.1:1",), redis_url="redis://127.0.0.1:1/0"))
+    app = build(
+        Settings(workers=("http://127.0.0.1:1",), redis_url="redis://127.0.0.1:1/0", discovery="redis")
+    )
     exported = {
         family.name + ("_total" if family.type == "counter" else ""): (family.type, family.documentation)
         for family in app.metrics.registry.collect()

@@ -15,14 +15,16 @@ from gateway.fleet.discovery.members import Members
 from gateway.fleet.discovery.objects import read_pod, read_slice
 from gateway.fleet.discovery.ports import PortRules
 from gateway.fleet.registry import Registry
+from gateway.fleet.source import Source
+from gateway.types import Clock
 
 _READERS = {"pods": read_pod, "endpointslices": read_slice}
 
 
 class Discovery(Protocol):
     @property
-    def fault(self) -> str | None:
-        """Why the list may be old; None while it is current."""
+    def source(self) -> Source:
+        """How the one that lists the workers is doing."""
         ...
 
     def start(self) -> None:
@@ -40,6 +42,7 @@ def kubernetes(
     namespace: str,
     kubeconfig: Path | None,
     rules: PortRules,
+    clock: Clock,
     random: Callable[[], float],
 ) -> Discovery:
     """Raises ConfigError for what can't work, before anything runs."""
@@ -51,6 +54,7 @@ def kubernetes(
         Members(registry, "kubernetes"),
         _READERS[resource],
         rules=rules,
+        clock=clock,
         random=random,
     )
 
@@ -62,6 +66,7 @@ def dns(
     server: str,
     interval_s: float,
     rules: PortRules,
+    clock: Clock,
     random: Callable[[], float],
 ) -> Discovery:
     """Raises ConfigError for what can't work, before anything runs."""
@@ -79,6 +84,7 @@ def dns(
         Members(registry, "dns"),
         rules=rules,
         interval_s=interval_s,
+        clock=clock,
         random=random,
     )
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.errors import ConfigError, DiscoveryError
 from gateway.fleet.discovery.members import Member, Members
 from gateway.fleet.discovery.ports import EVENTS, REPLAY, PortRules, event_port
+from gateway.fleet.source import Source
 from gateway.fleet.spec import worker_from
+from gateway.types import Clock
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver
@@ -148,6 +150,7 @@ class DnsDiscovery:
         *,
         rules: PortRules,
         interval_s: float,
+        clock: Clock,
         random: Callable[[], float],
     ) -> None:
         self._asked = asked
@@ -157,8 +160,7 @@ class DnsDiscovery:
         self._interval_s = interval_s
         self._random = random
         self._task: asyncio.Task[None] | None = None
-        self.fault: str | None = "not listed yet"
-        """Why the list may be old; None while it is current."""
+        self.source = Source("dns", clock, joined=lambda: len(members), unusable=lambda: members.refused)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="discovery: DNS")
@@ -173,11 +175,11 @@ class DnsDiscovery:
         try:
             answers = await asyncio.gather(*(listed(n, self._names, self._rules) for n in self._asked))
         except (DiscoveryError, ConfigError) as error:
-            if self.fault != error.message:
+            if self.source.fault != error.message:
                 log.warning("DNS can't be asked; the last list stands", extra={"reason": error.message})
-            self.fault = error.message
+            self.source.failed(error.message)
             return
-        self.fault = None
+        self.source.listed()
         found = [member for answer in answers for member in answer]
         if found:
             self._members.replace(found)

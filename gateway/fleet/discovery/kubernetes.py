@@ -11,6 +11,8 @@ from gateway.fleet.discovery.members import Member, Members
 from gateway.fleet.discovery.objects import JsonObject, Reader
 from gateway.fleet.discovery.ports import PortRules
 from gateway.fleet.discovery.watch import Watcher
+from gateway.fleet.source import Source
+from gateway.types import Clock
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,9 @@ class Objects:
         self._rules = rules
         self._by_object: dict[str, list[Member]] = {}
         self._faults: dict[str, list[str]] = {}
+
+    def unusable(self) -> int:
+        return sum(map(bool, self._faults.values())) + self._members.refused
 
     def replace(self, objects: list[JsonObject]) -> None:
         self._by_object = {_key(item): self._understand(item) for item in objects}
@@ -63,16 +68,14 @@ class KubernetesDiscovery:
         read: Reader,
         *,
         rules: PortRules,
+        clock: Clock,
         random: Callable[[], float],
     ) -> None:
         self._cluster = cluster
-        self._watcher = Watcher(cluster, Objects(members, read, rules), random=random)
+        objects = Objects(members, read, rules)
+        self.source = Source("kubernetes", clock, joined=lambda: len(members), unusable=objects.unusable)
+        self._watcher = Watcher(cluster, objects, self.source, random=random)
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def fault(self) -> str | None:
-        """Why the list may be old; None while it is current."""
-        return self._watcher.fault
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._watcher.run(), name="discovery: kubernetes")

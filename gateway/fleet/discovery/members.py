@@ -39,6 +39,11 @@ class Members:
     def __len__(self) -> int:
         return len(self._ours)
 
+    @property
+    def refused(self) -> int:
+        """Listed workers that can't join."""
+        return len(self._refused)
+
     def replace(self, listed: Iterable[Member]) -> None:
         """`listed` is all that the source lists now: what is missing in it leaves at once."""
         wanted: dict[WorkerId, Member] = {}

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from gateway.errors import DiscoveryError
 from gateway.fleet.discovery.objects import JsonObject
+from gateway.fleet.source import Source
 
 log = logging.getLogger(__name__)
 
@@ -50,15 +51,16 @@ class Store(Protocol):
 
 
 class Watcher:
-    def __init__(self, cluster: Cluster, store: Store, *, random: Callable[[], float]) -> None:
+    def __init__(
+        self, cluster: Cluster, store: Store, source: Source, *, random: Callable[[], float]
+    ) -> None:
         self._cluster = cluster
         self._store = store
+        self._source = source
         self._random = random
         self._failures = 0
         self._version: str | None = None
         """Where the next watch begins; None: with a new list."""
-        self.fault: str | None = "not listed yet"
-        """Why the list may be old; None while it is current."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -75,10 +77,14 @@ class Watcher:
         if version is None:
             objects, version = await self._cluster.list()
             self._store.replace(objects)
+            self._source.listed()
             self._succeeded(version)
+        self._source.watched()
         async with aclosing(self._cluster.watch(version)) as changes:
             async for change in changes:
                 self._apply(change)
+        # it ended in peace: had something changed, it would have said so
+        self._succeeded(self._version)
 
     def _apply(self, change: Change) -> None:
         if change.kind == "DELETED":
@@ -91,7 +97,8 @@ class Watcher:
     def _succeeded(self, version: str | None) -> None:
         if self._failures:
             log.info("the list of workers is current again")
-        self._version, self.fault, self._failures = version, None, 0
+        self._source.heard()
+        self._version, self._failures = version, 0
 
     def _failed(self, error: DiscoveryError) -> None:
         if error.expired:
@@ -99,7 +106,7 @@ class Watcher:
         elif not self._failures:
             log.warning("workers can't be listed; the last list stands", extra={"reason": error.message})
         self._failures += 1
-        self.fault = error.message
+        self._source.failed(error.message, expired=error.expired)
 
     def _wait(self) -> float:
         """Doubles up to its longest, spread over ±50 %, so that replicas don't come back as one."""

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from gateway.errors import ConfigError, StoreError
 from gateway.fleet.registry import Registry
 from gateway.fleet.sharing.registrations import Listing, Registration, Registrations, RegistrationState
+from gateway.fleet.source import Source
 from gateway.fleet.worker import WorkerSpec, WorkerState
-from gateway.types import WorkerId
+from gateway.types import Clock, WorkerId
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,19 @@ class Reconciler:
         self._silent: set[WorkerId] = set()
         self._refused: dict[WorkerId, str] = {}
 
+    def __len__(self) -> int:
+        return len(self._ours)
+
+    @property
+    def refused(self) -> int:
+        """Registered workers that can't join."""
+        return len(self._refused)
+
     def apply(self, listing: Listing) -> None:
         for registration in listing.registered:
             self._apply(registration)
         renewed = {registration.id for registration in listing.registered}
+        self._refused = {worker: why for worker, why in self._refused.items() if worker in renewed}
         for worker in self._ours.keys() - renewed:
             self._without_renewal(worker)
 
@@ -103,11 +113,13 @@ class RedisDiscovery:
         registrations: Registrations,
         registry: Registry,
         *,
+        clock: Clock,
         random: Callable[[], float],
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._registrations = registrations
-        self._reconciler = Reconciler(registry)
+        self._reconciler = ours = Reconciler(registry)
+        self.source = Source("redis", clock, joined=lambda: len(ours), unusable=lambda: ours.refused)
         self._random = random
         self._interval_s = interval_s
         self._task: asyncio.Task[None] | None = None
@@ -134,6 +146,8 @@ class RedisDiscovery:
                         extra={"reason": error.message},
                     )
                 failing = True
+                self.source.failed(error.message)
             else:
                 self.listed, failing = True, False
+                self.source.listed()
             await asyncio.sleep(self._interval_s * (0.9 + 0.2 * self._random()))

@@ -41,7 +41,7 @@ class Replicas:
         self.sharing = LoadSharing(me, RedisBus(store), board, peers, clock=clock, random=random.random)
         self.models = SharedModels(store, seen, registry, wall=time.time, random=random.random)
         self.discovery = (
-            RedisDiscovery(Registrations(store, time.time), registry, random=random.random)
+            RedisDiscovery(Registrations(store, time.time), registry, clock=clock, random=random.random)
             if discover
             else None
         )

@@ -23,6 +23,7 @@ from gateway.fleet.probe import Learned
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import EngineInfo
 from gateway.types import WorkerId
+from tests.gateway.discovery.test_source import figures
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +116,7 @@ async def looking(
         Members(registry, "dns"),
         rules=PortRules(),
         interval_s=0.01,
+        clock=lambda: 0.0,
         random=lambda: 0.5,
     )
     yield registry, discovery, lambda: sorted(w.id for w in registry.workers())
@@ -136,10 +138,13 @@ async def test_servers_that_fail_cost_nobody(server: NameServer) -> None:
         server.fails = True
         await discovery.look()
         assert workers() == before
-        assert discovery.fault is not None
+        assert discovery.source.fault is not None
+        seen = figures(discovery.source)
+        assert (seen["up"], seen["lists"], seen["failures[failed]"]) == (0, 1, 1)
+        assert seen["workers"] == len(before)
         server.fails = False
         await discovery.look()
-        assert discovery.fault is None
+        assert discovery.source.fault is None
 
 
 async def test_a_name_that_vanishes_keeps_those_who_answer(server: NameServer) -> None:

@@ -19,6 +19,7 @@ from gateway.fleet.discovery.ports import PortRules
 from gateway.fleet.load import LoadBoard
 from gateway.fleet.registry import Registry
 from tests.gateway.discovery.apiserver import ApiServer, api_server, pod, serving
+from tests.gateway.discovery.test_source import figures
 
 pytestmark = pytest.mark.anyio
 NEVER = 3600.0
@@ -41,6 +42,7 @@ async def following(
         Members(registry, "kubernetes"),
         read_pod if resource == "pods" else read_slice,
         rules=PortRules(),
+        clock=lambda: 0.0,
         random=lambda: 0.0,
     )
     discovery.start()
@@ -65,7 +67,7 @@ async def test_lists_then_follows_every_change(server: ApiServer, tmp_path: Path
     server.put(pod("other", "10.0.9.9", labels={"app": "web"}))
     async with following(server, tmp_path) as (registry, discovery):
         await until(lambda: workers(registry) == ["10.0.0.1"])
-        assert discovery.fault is None
+        assert discovery.source.fault is None
         server.put(pod("b", "10.0.0.2", ready=False))
         server.put(pod("b", "10.0.0.2"))
         await until(lambda: workers(registry) == ["10.0.0.1", "10.0.0.2"])
@@ -117,7 +119,11 @@ async def test_history_that_is_gone_means_a_new_list(server: ApiServer, tmp_path
         server.compact()
         server.hang_up()
         await until(lambda: workers(registry) == ["10.0.0.1"])
-        await until(lambda: discovery.fault is None)
+        await until(lambda: discovery.source.fault is None)
+        await until(lambda: figures(discovery.source)["watches"] == len(server.watches()) >= 2)
+        seen = figures(discovery.source)
+        assert (seen["lists"], seen["failures[expired]"], seen["failures[failed]"]) == (2, 1, 0)
+        assert (seen["workers"], seen["up"]) == (1, 1)
     assert len(server.lists()) == 2
 
 
@@ -130,7 +136,10 @@ async def test_an_api_server_that_is_away_costs_nobody(
         async with following(server, tmp_path) as (registry, discovery):
             async with serving(server):
                 await until(lambda: workers(registry) == ["10.0.0.1"])
-            await until(lambda: "can't be reached" in (discovery.fault or ""))
+            await until(lambda: "can't be reached" in (discovery.source.fault or ""))
+            seen = figures(discovery.source)
+            assert (seen["up"], seen["workers"]) == (0, 1)
+            assert seen["failures[failed]"] >= 1
             assert workers(registry) == ["10.0.0.1"]
             server.delete("a")
             server.put(pod("b", "10.0.0.2"))
@@ -154,14 +163,14 @@ async def test_refusals_are_named_and_retried(
     server.put(pod("a", "10.0.0.1"))
     server.refuse = status
     async with following(server, tmp_path) as (registry, discovery):
-        await until(lambda: said in (discovery.fault or ""))
+        await until(lambda: said in (discovery.source.fault or ""))
         server.refuse = None
         await until(lambda: workers(registry) == ["10.0.0.1"])
 
 
 async def test_a_wrong_token_is_named(server: ApiServer, tmp_path: Path) -> None:
     async with following(server, tmp_path, token="wrong") as (_, discovery):
-        await until(lambda: "token is not accepted" in (discovery.fault or ""))
+        await until(lambda: "token is not accepted" in (discovery.source.fault or ""))
 
 
 async def test_a_silent_connection_is_taken_for_dead(server: ApiServer, tmp_path: Path) -> None:
@@ -182,10 +191,12 @@ async def test_a_pod_that_cannot_be_used_does_not_take_others_along(
 ) -> None:
     server.put(pod("bad", "10.0.0.1", annotations={"prefix-gateway.io/weight": "heavy"}))
     server.put(pod("good", "10.0.0.2"))
-    async with following(server, tmp_path) as (registry, _):
+    async with following(server, tmp_path) as (registry, discovery):
         await until(lambda: workers(registry) == ["10.0.0.2"])
+        assert figures(discovery.source)["unusable"] == 1
         server.put(pod("bad", "10.0.0.1", annotations={"prefix-gateway.io/weight": "2"}))
         await until(lambda: workers(registry) == ["10.0.0.1", "10.0.0.2"])
+        assert figures(discovery.source)["unusable"] == 0
     assert [r.__dict__["object"] for r in caplog.records if r.levelno == logging.WARNING] == ["chat/bad"]
 
 

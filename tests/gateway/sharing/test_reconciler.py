@@ -90,8 +90,11 @@ def test_workers_of_the_operator_are_left_alone() -> None:
     registry, reconciler = fleet()
     registry.add(A)
     reconciler.apply(listing(Registration(A, READY)))
+    assert (len(reconciler), reconciler.refused) == (0, 1)
     reconciler.apply(listing(Registration(A, GONE)))
     assert states(registry) == {A.id: "starting"}
+    reconciler.apply(listing())
+    assert reconciler.refused == 0
 
 
 def test_other_endpoints_make_another_worker_of_it() -> None:
