@@ -143,6 +143,10 @@ class App:
             await self._store.close()
         self._zmq.term()
 
+    def unready(self) -> str | None:
+        """Why it should get no traffic, in words; None where it may."""
+        return self._readiness()
+
     def drain(self) -> None:
         """Not ready from now on; what is under way goes on."""
         self._readiness.draining = True

@@ -40,6 +40,10 @@ class Settings(BaseSettings):
     )
     admin_port: int = Field(-1, ge=-1, le=65535, description="metrics and admin; -1 is the port after `port`")
 
+    processes: int = Field(
+        1, ge=1, le=256, description="of the gateway, behind the one port; several share through redis_url"
+    )
+
     # who may come in, and how
     api_keys_file: Path | None = Field(None, description="YAML list of API keys; clients must show one")
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), description="id=hash of more API keys")
@@ -221,6 +225,16 @@ class Settings(BaseSettings):
     def _redis_is_named(self) -> Settings:
         if self.discovery == "redis" and self.redis_url is None:
             raise ValueError("discovery in Redis needs redis_url")
+        return self
+
+    @model_validator(mode="after")
+    def _processes_share(self) -> Settings:
+        if self.processes > 1 and self.redis_url is None:
+            raise ValueError(
+                f"{self.processes} processes need redis_url: there they share what the fleet holds, their "
+                "load and the keys' limits. A Redis or Valkey on this machine is enough; without one, serve "
+                "with one process"
+            )
         return self
 
     @property

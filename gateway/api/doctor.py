@@ -7,7 +7,7 @@ gateway over the network, so its guard and its certificate need no second key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import httpx
@@ -22,10 +22,17 @@ LONGEST_S = 60.0
 OWN_NAME = "http://this-gateway"
 """How findings name the replica that looked."""
 
+LookedAt = Callable[[Request], tuple[Sequence[str], httpx.AsyncBaseTransport]]
+"""Whom a run watches: admin URLs, and how they are reached."""
+
 Window = Annotated[float, Query(ge=1.0, le=LONGEST_S, description="seconds to watch")]
 
 
-def doctor_routes(closing: Callable[[], bool]) -> APIRouter:
+def itself(request: Request) -> tuple[Sequence[str], httpx.AsyncBaseTransport]:
+    return [OWN_NAME], httpx.ASGITransport(request.app, raise_app_exceptions=False)
+
+
+def doctor_routes(closing: Callable[[], bool], looked_at: LookedAt = itself) -> APIRouter:
     """`closing` ends a run: it must not hold up a shutdown."""
     routes = APIRouter()
     one_run = asyncio.Lock()
@@ -40,12 +47,13 @@ def doctor_routes(closing: Callable[[], bool]) -> APIRouter:
         if one_run.locked():
             raise Overloaded("the doctor is looking already: one run at a time", retry_after=window)
         async with one_run:
+            urls, transport = looked_at(request)
             facts = await watch(
-                [OWN_NAME],
+                urls,
                 window=window,
                 interval=INTERVAL_S,
                 progress=go_on,
-                admin_transport=httpx.ASGITransport(request.app, raise_app_exceptions=False),
+                admin_transport=transport,
             )
             return document(facts, await asyncio.to_thread(diagnose, facts))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -26,6 +27,19 @@ class ListenerOptions:
 
 
 class Listener(uvicorn.Server):
+    def protocol(self) -> asyncio.Protocol:
+        """For a connection that somebody else accepted, once `started`."""
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
+    def say_goodbye(self) -> None:
+        """Every answer from now on ends its connection and says so: no client meets one closed under it."""
+        closing = (b"connection", b"close")
+        self.config.encoded_headers.append(closing)
+        self.server_state.default_headers = [*self.server_state.default_headers, closing]
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the process's: one handler for all listeners."""

@@ -67,19 +67,19 @@ class AdminGuard:
     def __init__(
         self, app: App, stored: str | None, *, certified: bool = False, open_paths: Collection[str] = ()
     ) -> None:
-        self._app = app
+        self.inner = app
         self.stored = stored
         self.certified = certified
         self._open = ALWAYS_OPEN.union(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.inner(scope, receive, send)
             return
         headers = dict(scope["headers"])
         refusal = None if scope["path"] in self._open else self._refusal(headers)
         if refusal is None:
-            await self._app(scope, receive, send)
+            await self.inner(scope, receive, send)
             return
         status, kind, message = refusal
         body = msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": None}})

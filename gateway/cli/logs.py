@@ -9,19 +9,21 @@ from pathlib import Path
 from pythonjsonlogger.json import JsonFormatter
 
 
-def configure(level: str, *, access: bool, path: Path | None = None) -> None:
-    """To stderr, or to the file `path`. Without `access` the line a request is left out."""
+def configure(level: str, *, access: bool, path: Path | None = None, process: int | None = None) -> None:
+    """To stderr, or to the file `path`. Without `access` the line a request is left out. One `process` of
+    several names itself in each line, and adds to the file that the supervisor began."""
     handler: logging.Handler
     handler = (
         logging.StreamHandler(sys.stderr)
         if path is None
-        else logging.FileHandler(path, mode="w", encoding="utf-8")
+        else logging.FileHandler(path, mode="w" if process is None else "a", encoding="utf-8")
     )
     handler.setFormatter(
         JsonFormatter(
             "%(asctime)s %(levelname)s %(name)s %(message)s",
             rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
             json_ensure_ascii=False,
+            static_fields={} if process is None else {"process": process},
         )
     )
     root = logging.getLogger()

@@ -7,7 +7,7 @@ import sys
 import click
 
 from gateway import __version__
-from gateway.cli import agent, analyze, doctor, explain, index, keys, plan, serve, settings, up
+from gateway.cli import agent, analyze, doctor, explain, index, keys, plan, process, serve, settings, up
 from gateway.errors import GatewayError
 
 
@@ -18,6 +18,7 @@ def cli() -> None:
 
 
 cli.add_command(serve.command)
+cli.add_command(process.command)
 cli.add_command(up.command)
 cli.add_command(agent.command)
 cli.add_command(explain.command)

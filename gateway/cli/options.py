@@ -28,6 +28,10 @@ def settings_options(function: F) -> F:
         click.option("--admin-host", help="Address of metrics and admin.  [127.0.0.1]"),
         click.option("--admin-port", type=int, help="Port of metrics and admin.  [the port after --port]"),
         click.option(
+            "--processes", type=int,
+            help="Gateway processes behind the one port; several need --redis-url.  [1]",
+        ),
+        click.option(
             "--worker", "workers", multiple=True, metavar="URL[,events=…][,replay=…][,…]",
             help="An engine; repeat. Other keys: topic, model, block_size, capacity, max_requests, weight.",
         ),

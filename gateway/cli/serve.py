@@ -8,8 +8,8 @@ import click
 
 from gateway.cli.logs import configure
 from gateway.cli.options import settings_from, settings_options
+from gateway.cli.running import run
 from gateway.errors import ConfigError
-from gateway.serving import serve
 
 
 @click.command("serve")
@@ -29,4 +29,4 @@ def command(**given: Any) -> None:
             "`prefix-gateway up` starts workers of its own"
         )
     configure(settings.log_level, access=settings.access_log)
-    serve(settings, read_settings=lambda: settings_from(dict(given)))
+    run(settings, read_settings=lambda: settings_from(dict(given)))

@@ -14,8 +14,8 @@ from rich.console import Console
 from gateway.cli.child_workers import ChildWorker, child_workers, is_free
 from gateway.cli.logs import configure
 from gateway.cli.options import settings_from, settings_options
+from gateway.cli.running import run
 from gateway.errors import ConfigError
-from gateway.serving import serve
 from gateway.settings import Settings
 
 
@@ -50,10 +50,11 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
         count, model, worker_args, base_port=settings.port, run_dir=run_dir, console=console
     ) as workers:
         specs = tuple(f"{w.url},events={w.events},replay={w.replay}" for w in workers)
-        serve(
+        run(
             settings.model_copy(update={"workers": specs}),
             on_ready=lambda url, admin: _banner(url, admin, workers, run_dir),
             read_settings=lambda: settings_from(dict(given)).model_copy(update={"workers": specs}),
+            log=log,
         )
 
 

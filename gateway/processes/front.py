@@ -1,0 +1,182 @@
+"""The admin port of several processes: one port that tells and changes all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import httpx
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from prometheus_client.exposition import choose_encoder
+
+from gateway.api.admin_errors import in_one_shape
+from gateway.api.doctor import doctor_routes
+from gateway.api.errors import error_answer
+from gateway.errors import BodyTooLarge, GatewayError, Unavailable
+from gateway.processes.crew import Crew
+from gateway.processes.families import metrics_of
+from gateway.processes.fleet_rows import merged_rows
+from gateway.processes.journal import Journal, Reach, Write, reach
+from gateway.processes.member import Member
+from gateway.processes.relay import Receive, Scope, Send
+from gateway.processes.scrape import Scrape
+from gateway.processes.supervisor import Supervisor
+
+MAX_BODY = 32 * 1024 * 1024
+
+
+def create_front(supervisor: Supervisor) -> FastAPI:
+    app = FastAPI(title="prefix-gateway admin", openapi_url=None, docs_url=None, redoc_url=None)
+    in_one_shape(app)
+    scrape, crew = Scrape(supervisor), supervisor.crew
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/ready")
+    async def ready() -> JSONResponse:
+        reason = crew.unready()
+        if reason is None:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        families = await scrape.families()
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        # a text of megabytes takes seconds, and beats must be heard meanwhile
+        text = await asyncio.to_thread(encode, _Collected(lambda: metrics_of(families)))
+        return Response(text, media_type=content_type)
+
+    @app.get("/admin/processes")
+    async def processes() -> dict[str, Any]:
+        """Each process: which, since when, what it is at."""
+        return {"processes": [_row(member, crew.clock()) for member in crew.members]}
+
+    @app.get("/admin/workers")
+    async def workers() -> Response:
+        answers = await _ask_all(crew.serving() or crew.answering())
+        return Response(msgspec.json.encode({"workers": merged_rows(answers)}), media_type="application/json")
+
+    def looked_at(_: Request) -> tuple[Sequence[str], httpx.AsyncBaseTransport]:
+        lines = [member.line for member in crew.serving()]
+        return [line.url for line in lines], _ByName({line.name: line.transport for line in lines})
+
+    app.include_router(doctor_routes(lambda: crew.stopping, looked_at))
+    app.mount("/", _Rest(crew, supervisor.journal))
+    return app
+
+
+class _Rest:
+    """Everything else: asked of one process, or done in all."""
+
+    def __init__(self, crew: Crew, journal: Journal) -> None:
+        self._crew = crew
+        self._journal = journal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            body = await _body(receive)
+            far = reach(scope["method"], scope["path"])
+            if far is Reach.ONE:
+                await self._crew.speaker().line.pass_on(scope, body, receive, send)
+                return
+            request = Request(scope)
+            write = Write(scope["method"], scope["path"], dict(request.query_params), body)
+            answer = await self._everywhere(write, kept=far is Reach.KEPT)
+        except GatewayError as error:
+            refusal = error_answer(error)
+            await Response(refusal.body, error.status, media_type="application/json")(scope, receive, send)
+            return
+        media = answer.headers.get("content-type")
+        await Response(answer.content, answer.status_code, media_type=media)(scope, receive, send)
+
+    async def _everywhere(self, write: Write, *, kept: bool) -> httpx.Response:
+        async with self._crew.writing:
+            members = self._crew.answering()
+            asked = await asyncio.gather(*(m.line.write(write) for m in members), return_exceptions=True)
+            answers = []
+            for member, answer in zip(members, asked, strict=True):
+                if isinstance(answer, httpx.Response):
+                    answers.append((member, answer))
+                elif not isinstance(answer, Unavailable):
+                    raise answer
+            if not answers:
+                raise Unavailable("no process answers", retry_after=1.0)
+            done = [answer for _, answer in answers if answer.is_success]
+            if not kept:
+                return _worst([answer for _, answer in answers])
+            if not done:
+                return answers[0][1]
+            self._journal.add(write, done[0].content)
+            there = {member for member, answer in answers if answer.is_success}
+            for member in self._crew.members:
+                if member not in there:
+                    member.behind.append(write)
+            return done[0]
+
+
+def _worst(answers: Sequence[httpx.Response]) -> httpx.Response:
+    """One that failed, else one that says `clean` is false, else any."""
+
+    def badness(answer: httpx.Response) -> tuple[bool, bool]:
+        return not answer.is_success, answer.is_success and answer.json().get("clean") is False
+
+    return max(answers, key=badness)
+
+
+async def _ask_all(members: Sequence[Member]) -> list[list[dict[str, Any]]]:
+    """`/admin/workers` of each. Raises Unavailable where nobody answers."""
+    asked = await asyncio.gather(*(m.line.get("/admin/workers") for m in members), return_exceptions=True)
+    rows = [a.json()["workers"] for a in asked if isinstance(a, httpx.Response) and a.is_success]
+    if not rows:
+        raise Unavailable("no process answers yet", retry_after=1.0)
+    return rows
+
+
+async def _body(receive: Receive) -> bytes:
+    pieces, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Unavailable("the client left")
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > MAX_BODY:
+            raise BodyTooLarge(f"the body is larger than {MAX_BODY} bytes")
+        if not message.get("more_body"):
+            return b"".join(pieces)
+
+
+def _row(member: Member, now: float) -> dict[str, Any]:
+    return {
+        "number": member.number,
+        "pid": member.process.pid,
+        "state": member.phase.value,
+        "not_ready": member.unready,
+        "connections": member.connections,
+        "age_s": now - member.began,
+    }
+
+
+class _Collected:
+    """In place of a registry, for the encoders."""
+
+    def __init__(self, collect: Callable[[], Any]) -> None:
+        self.collect = collect
+
+
+class _ByName(httpx.AsyncBaseTransport):
+    """Each host is a process."""
+
+    def __init__(self, transports: Mapping[str, httpx.AsyncBaseTransport]) -> None:
+        self._transports = transports
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await self._transports[request.url.host].handle_async_request(request)
