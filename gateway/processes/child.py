@@ -4,12 +4,14 @@ port a Unix socket that only the supervisor reaches; the supervisor's end is its
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import uvloop
 from prometheus_client import disable_created_metrics
@@ -72,7 +74,16 @@ async def _serve(control: int, listening: int, board: int, configure: Configure)
         await channel.close()
         return 2
     await channel.close()
+    if process.orphan:
+        _clear_away(Path(begin.admin))
     return 0
+
+
+def _clear_away(path: Path) -> None:
+    """What a supervisor that was killed left: the last of its processes takes the folder along."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
 
 
 @dataclass(slots=True)
@@ -85,7 +96,8 @@ class _Process:
     board: Board
     _end: asyncio.Event = field(default_factory=asyncio.Event)
     _replaced: bool = False
-    _orphan: bool = False
+    orphan: bool = False
+    """Its supervisor is gone."""
 
     async def run(self) -> None:
         security = self.app.security
@@ -133,7 +145,7 @@ class _Process:
             self.app.drain()
             return
         self.app.drain()
-        if not self._orphan:
+        if not self.orphan:
             await asyncio.sleep(self.settings.settle)
         acceptor.stop()
 
@@ -153,7 +165,7 @@ class _Process:
                 self._end.set()
         if not self._end.is_set():
             log.error("the supervisor is gone: this process ends")
-        self._orphan = True
+        self.orphan = True
         self._end.set()
 
     def _reload(self, settings: Settings) -> None:

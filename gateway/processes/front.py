@@ -22,7 +22,7 @@ from gateway.processes.fleet_rows import merged_rows
 from gateway.processes.journal import Journal, Reach, Write, reach
 from gateway.processes.member import Member
 from gateway.processes.relay import Receive, Scope, Send
-from gateway.processes.scrape import Scrape
+from gateway.processes.scrape import Scrape, supervisor_gauges
 from gateway.processes.supervisor import Supervisor
 
 MAX_BODY = 32 * 1024 * 1024
@@ -31,7 +31,12 @@ MAX_BODY = 32 * 1024 * 1024
 def create_front(supervisor: Supervisor) -> FastAPI:
     app = FastAPI(title="prefix-gateway admin", openapi_url=None, docs_url=None, redoc_url=None)
     in_one_shape(app)
-    scrape, crew = Scrape(supervisor), supervisor.crew
+    crew = supervisor.crew
+    scrape = Scrape(
+        crew,
+        supervisor.care.ended,
+        lambda: supervisor_gauges(crew, supervisor.settings.processes, supervisor.crashes),
+    )
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -63,7 +68,7 @@ def create_front(supervisor: Supervisor) -> FastAPI:
         return Response(msgspec.json.encode({"workers": merged_rows(answers)}), media_type="application/json")
 
     def looked_at(_: Request) -> tuple[Sequence[str], httpx.AsyncBaseTransport]:
-        lines = [member.line for member in crew.serving()]
+        lines = [member.line for member in crew.serving()] or [crew.speaker().line]
         return [line.url for line in lines], _ByName({line.name: line.transport for line in lines})
 
     app.include_router(doctor_routes(lambda: crew.stopping, looked_at))

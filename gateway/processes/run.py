@@ -24,6 +24,7 @@ from gateway.api.listener import Listener, ListenerOptions, bind, make_listener,
 from gateway.auth.limits import LocalLimiter
 from gateway.auth.watch import FileWatch
 from gateway.errors import ConfigError
+from gateway.open_files import allow_open_files
 from gateway.processes.board import Board, board_file
 from gateway.processes.care import Care, Patience
 from gateway.processes.crew import Crew
@@ -39,8 +40,6 @@ from gateway.settings import Settings
 
 log = logging.getLogger("gateway.processes")
 
-BACKLOG = 2048
-
 
 def serve_processes(
     settings: Settings,
@@ -50,6 +49,7 @@ def serve_processes(
 ) -> None:
     """As `gateway.serving.serve`, with `settings.processes` processes, which log to `log_file` or stderr."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
+    allow_open_files(settings.max_connections)  # the processes inherit it
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, on_ready, read_settings or (lambda: settings), log_file))
 
@@ -60,7 +60,7 @@ async def _serve(
     security = secure(settings, LocalLimiter(time.monotonic), _Nobody())
     public_socket = bind(settings.host, settings.port, "--port")
     admin_socket = bind(settings.admin_host, settings.resolved_admin_port, "--admin-port")
-    public_socket.listen(BACKLOG)
+    public_socket.listen(settings.max_connections)  # a whole burst; the system may allow fewer (somaxconn)
     seats = 2 * settings.processes  # each, and its successor
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(_private_folder()))

@@ -76,7 +76,10 @@ class Supervisor:
         has changed."""
         async with self._one_at_a_time:
             waiting: set[str] = set()
-            for member in self.crew.answering():
+            for member in list(self.crew.members):
+                if member.phase is Phase.STARTING:
+                    member.channel.send(Reload(outgoing(new)))  # it takes it up once it has begun
+                    continue
                 answer = await self._ask(member, Reload(outgoing(new)))
                 if isinstance(answer, Refused):
                     raise ConfigError(answer.reason)

@@ -36,6 +36,9 @@ class Front:
     redis: Server
     engines: list[Engine]
     gateway: Fleet
+    config: Path
+    """Empty at first."""
+    count: int
 
     def processes(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.gateway.get("/admin/processes")["processes"]
@@ -46,21 +49,25 @@ class Front:
 
     def all_serve(self) -> bool:
         rows = self.processes()
-        return len(rows) == N and all(r["state"] == "serving" and r["not_ready"] is None for r in rows)
+        return len(rows) == self.count and all(
+            r["state"] == "serving" and r["not_ready"] is None for r in rows
+        )
 
     def wait(self) -> None:
-        wait_until(self.all_serve, 110, "three processes that serve")
+        wait_until(self.all_serve, 110, "processes that all serve")
 
     def logged(self, message: str) -> list[str]:
         return [line for line in self.gateway.log.read_text().splitlines() if f'"{message}"' in line]
 
 
-def front_of(here: Site, redis: Server, *args: str, engines: int = 2) -> Front:
+def front_of(here: Site, redis: Server, *, processes: int = N, engines: int = 2) -> Front:
     behind = [here.engine("sim:50us-per-token,1ms-per-step") for _ in range(engines)]
     here.wait(*behind)
-    gateway = here.gateway("--processes", str(N), *args, engines=behind)
+    config = here.folder / "gateway.yaml"
+    config.touch()
+    gateway = here.gateway("--processes", str(processes), "--config", str(config), engines=behind)
     wait_until(lambda: answers_at(gateway), 110, "an admin port")
-    front = Front(here, redis, behind, gateway)
+    front = Front(here, redis, behind, gateway, config, processes)
     front.wait()
     wait_until(lambda: len(ready(gateway)) == engines, 110, "ready workers")
     return front
@@ -89,7 +96,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 def own(tmp_path: Path) -> Iterator[Front]:
     """One for a test that ends it."""
     with standalone(tmp_path / "redis") as redis, site(tmp_path / "site", redis.url) as here:
-        yield front_of(here, redis, engines=1)
+        yield front_of(here, redis, processes=2, engines=1)
 
 
 class Clients:
@@ -158,7 +165,7 @@ def test_counters_of_all_are_summed_and_gauges_go_by_their_rule(front: Front) ->
     for engine in front.engines:
         assert admin.metric("gateway_index_writer", worker=engine.url) == 1
         assert admin.metric("gateway_worker_state", worker=engine.url, state="ready") == 1
-    assert admin.metric("gateway_queue_limit_requests") == N * 256
+    assert admin.metric("gateway_index_limit_blocks") == 4_000_000
     assert admin.metric("gateway_peers") == N - 1
     assert admin.metric("gateway_processes") == admin.metric("gateway_processes_ready") == N
     # the load of one process is its siblings' peer load, and nobody's outside
@@ -167,6 +174,24 @@ def test_counters_of_all_are_summed_and_gauges_go_by_their_rule(front: Front) ->
         wait_until(lambda: admin.metric("gateway_inflight_requests") == 1, 30, "its load")
         wait_until(lambda: admin.metric("gateway_peer_inflight_requests") == 0, 30, "no load outside")
     wait_until(lambda: admin.metric("gateway_inflight_requests") == 0, 30, "none left")
+
+
+def test_what_one_can_answer_for_all_is_asked_of_one(front: Front) -> None:
+    with httpx.Client(base_url=front.gateway.admin, trust_env=False, timeout=60) as admin:
+        why = admin.post("/admin/explain", json={"model": "sim", "prompt": [5] * 50}).json()
+        assert {row["worker"] for row in why["workers"]} == {engine.url for engine in front.engines}
+        assert "/admin/explain" in admin.get("/openapi.json").json()["paths"]
+        assert "<html" in admin.get("/ui").text
+        with admin.stream("GET", "/ui/live") as page:
+            assert next(page.iter_text()).startswith("event: state\ndata: {")
+        # the doctor looks at each process as at a replica
+        examined = admin.post("/admin/doctor", params={"window": 1.0})
+        assert examined.status_code == 200, examined.text
+        assert "findings" in examined.json()
+        # and the port is guarded as that of one process
+        assert admin.get("/admin/processes", headers={"host": "elsewhere:80"}).status_code == 403
+        unknown = admin.get("/admin/nothing")
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "not_found")
 
 
 def test_openmetrics_is_what_a_strict_parser_takes(front: Front) -> None:
@@ -316,6 +341,7 @@ def test_all_are_replaced_under_load_and_no_request_fails(front: Front) -> None:
                 answers[number].append(answer.status_code)
                 if stream and not answer.content.endswith(b"data: [DONE]\n\n"):
                     failed.append("a stream without its end")
+                halt.wait(0.01)
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -338,36 +364,35 @@ def test_all_are_replaced_under_load_and_no_request_fails(front: Front) -> None:
     wait_until(lambda: admin.metric("gateway_requests_total") == requests + total, 30, "the sum")
 
 
-def test_settings_are_read_anew_in_every_process(tmp_path: Path) -> None:
-    config = tmp_path / "gateway.yaml"
-    config.write_text("policy: round_robin\nqueue_size: 10\n")
-    with standalone(tmp_path / "redis") as redis, site(tmp_path / "site", redis.url) as here:
-        front = front_of(here, redis, "--config", str(config), engines=1)
-        config.write_text("policy: least_requests\nqueue_size: 20\n")
-        front.gateway.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: bool(front.logged("settings reloaded")), 30, "the reload")
-        assert of_each(front, "/admin/policy") == [{"*": "least_requests"}] * N
-        assert front.gateway.metric("gateway_queue_limit_requests") == N * 10  # waits for a restart
+def test_settings_are_read_anew_in_every_process(front: Front) -> None:
+    admin, config = front.gateway, front.config
+    bound = admin.metric("gateway_queue_limit_requests")
 
-        config.write_text("policy: nonsense\n")
-        front.gateway.process.send_signal(signal.SIGHUP)
-        refused = "the settings were not reloaded: the old ones stay"
-        wait_until(lambda: bool(front.logged(refused)), 30, "the refusal")
-        assert of_each(front, "/admin/policy") == [{"*": "least_requests"}] * N
-        # a successor that can't begin replaces nobody
-        before = front.pids()
-        front.gateway.process.send_signal(signal.SIGUSR2)
-        gave_up = "a successor does not come to serve; the process that it was to replace stays"
-        wait_until(lambda: bool(front.logged(gave_up)), 110, "the refusal of a successor")
-        front.wait()
-        assert front.pids() == before
+    def tell(number: int, message: str) -> None:
+        """A signal, and what the log has to say to it."""
+        before = len(front.logged(message))
+        admin.process.send_signal(number)
+        wait_until(lambda: len(front.logged(message)) > before, 200, message)
 
-        config.write_text("policy: round_robin\nqueue_size: 30\n")
-        front.gateway.process.send_signal(signal.SIGUSR2)
-        wait_until(lambda: bool(front.logged("all processes were replaced")), 200, "their replacement")
-        front.wait()
-        assert of_each(front, "/admin/policy") == [{"*": "round_robin"}] * N
-        assert front.gateway.metric("gateway_queue_limit_requests") == N * 30
+    config.write_text("policy: round_robin\nqueue_size: 20\n")
+    tell(signal.SIGHUP, "settings reloaded")
+    assert of_each(front, "/admin/policy") == [{"*": "round_robin"}] * N
+    assert admin.metric("gateway_queue_limit_requests") == bound  # waits for a restart
+
+    config.write_text("policy: nonsense\n")
+    tell(signal.SIGHUP, "the settings were not reloaded: the old ones stay")
+    assert of_each(front, "/admin/policy") == [{"*": "round_robin"}] * N
+    # a successor that can't begin replaces nobody
+    before = front.pids()
+    tell(signal.SIGUSR2, "a successor does not come to serve; the process that it was to replace stays")
+    front.wait()
+    assert front.pids() == before
+
+    config.write_text("queue_size: 30\n")
+    tell(signal.SIGUSR2, "all processes were replaced")
+    front.wait()
+    assert of_each(front, "/admin/policy") == [{"*": "estimated_ttft"}] * N
+    assert admin.metric("gateway_queue_limit_requests") == N * 30
 
 
 def test_sigterm_drains_all_and_ends_with_0(own: Front) -> None:
@@ -391,7 +416,7 @@ def test_sigterm_drains_all_and_ends_with_0(own: Front) -> None:
 
 def test_processes_end_with_a_killed_supervisor(own: Front) -> None:
     children = psutil.Process(own.gateway.process.pid).children()
-    assert len(children) == N
+    assert len(children) == 2
     own.site.kill(own.gateway.process)
     _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []

@@ -6,8 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from gateway.app import build
+from gateway.metrics import LiveState
+from gateway.processes.crew import Crew
+from gateway.processes.scrape import supervisor_gauges
 from gateway.settings import Settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -20,9 +24,13 @@ async def test_the_page_and_the_exporter_agree() -> None:
     app = build(
         Settings(workers=("http://127.0.0.1:1",), redis_url="redis://127.0.0.1:1/0", discovery="redis")
     )
+    # and several processes have a few that are their supervisor's
+    supervised = CollectorRegistry()
+    supervised.register(LiveState(lambda: supervisor_gauges(Crew(lambda: 0.0), wanted=1, crashes=0)))
     exported = {
         family.name + ("_total" if family.type == "counter" else ""): (family.type, family.documentation)
-        for family in app.metrics.registry.collect()
+        for registry in (app.metrics.registry, supervised)
+        for family in registry.collect()
         if family.name.startswith("gateway_")
     }
     rows = [row.groups() for row in map(ROW.match, PAGE.read_text().splitlines()) if row]

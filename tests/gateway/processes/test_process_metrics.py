@@ -144,7 +144,9 @@ def test_families_travel_whole() -> None:
 
 @pytest.mark.anyio
 async def test_every_gauge_that_there_is_has_its_rule() -> None:
-    app = build(Settings(workers=("http://127.0.0.1:1",), redis_url="redis://127.0.0.1:1/0"))
+    app = build(
+        Settings(workers=("http://127.0.0.1:1",), redis_url="redis://127.0.0.1:1/0", discovery="redis")
+    )
     # nothing is entered, so nothing connects; a replica that shares has every family
     families = families_of(app.metrics.registry.collect())
     assert {family.name for family in families if not adds_up(family)} == set(RULES)

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
+import ssl
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import trustme
 
 from gateway.errors import ConfigError
 from gateway.processes.acceptor import Acceptor
 from gateway.processes.backoff import Backoff
 from gateway.processes.board import ABSENT, Board, board_file, others_have_room
+from gateway.processes.care import Care, Patience
+from gateway.processes.crew import Crew
+from gateway.processes.ended import Ended
 from gateway.processes.fleet_rows import merged_rows
+from gateway.processes.member import Member
+from gateway.processes.relay import Line
 from gateway.processes.wire import Beat, Begin, Channel, incoming, outgoing
 from gateway.settings import Settings, load
 
@@ -79,11 +90,13 @@ def _listening() -> tuple[socket.socket, int]:
     return sock, sock.getsockname()[1]
 
 
-def _acceptor(shared: socket.socket, board: Board, seat: int) -> Acceptor:
+def _acceptor(
+    shared: socket.socket, board: Board, seat: int, context: ssl.SSLContext | None = None
+) -> Acceptor:
     there: set[asyncio.Protocol] = set()
     return Acceptor(
         shared.dup(), board, seat,
-        make_protocol=lambda: Told(b"%d" % seat, there), context=None, open_connections=lambda: len(there),
+        make_protocol=lambda: Told(b"%d" % seat, there), context=context, open_connections=lambda: len(there),
     )  # fmt: skip
 
 
@@ -118,6 +131,51 @@ async def test_connections_are_split_evenly_and_go_on_where_one_stops() -> None:
         await writer.wait_closed()
     shared.close()
     board.close()
+
+
+@pytest.mark.anyio
+async def test_tls_with_a_connection_that_breaks_off_before_it(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(server)
+    authority.configure_trust(client)
+    shared, port = _listening()
+    descriptor = board_file(1)
+    board = Board(descriptor, 1)
+    os.close(descriptor)
+    acceptor = _acceptor(shared, board, 0, server)
+    acceptor.start()
+    _, plain = await asyncio.open_connection("127.0.0.1", port)
+    plain.write(b"GET / HTTP/1.1\r\n\r\n")  # no handshake
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname="localhost")
+    assert await reader.readexactly(1) == b"0"
+    acceptor.stop()
+    for one in (plain, writer):
+        one.close()
+        with contextlib.suppress(OSError):  # the server reset the one that spoke no TLS
+            await one.wait_closed()
+    shared.close()
+    board.close()
+
+
+@pytest.mark.anyio
+async def test_one_that_says_nothing_is_killed(tmp_path: Path) -> None:
+    crew = Crew(time.monotonic)
+    descriptor = board_file(1)
+    care = Care(crew, Board(descriptor, 1), Ended(time.monotonic), Patience(begin=0.5))
+    os.close(descriptor)
+    ours, theirs = socket.socketpair()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "import time; time.sleep(600)", pass_fds=(theirs.fileno(),)
+    )
+    theirs.close()
+    member = Member(0, 0, 0.0, process, await Channel.over(ours), Line(str(tmp_path / "admin"), "process-0"))
+    crew.members.append(member)
+    await asyncio.gather(care.attend(member), care.tend(member))
+    assert process.returncode == -signal.SIGKILL
+    assert member.how() == "signal 9"
+    assert crew.members == []
+    care.board.close()
 
 
 @pytest.mark.anyio
