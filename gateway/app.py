@@ -32,6 +32,7 @@ from gateway.api.recorder import (
     MetricsRecorder,
     Recorders,
 )
+from gateway.api.response_pins import RedisPins, ResponsePins
 from gateway.api.serve import ProxyService
 from gateway.api.state_gauges import Bounds
 from gateway.api.timed_encoders import timed
@@ -102,6 +103,7 @@ class App:
     _replicas: Replicas | None
     _client: UpstreamClient
     _control: httpx.AsyncClient
+    _pins: ResponsePins
     _tracer: Tracer
     _limiter: LocalLimiter | SharedLimiter
     _zmq: zmq.asyncio.Context
@@ -139,6 +141,7 @@ class App:
         await self._control.aclose()
         await self._limiter.close()
         await self._tracer.close()
+        await self._pins.close()
         if self._store is not None:
             await self._store.close()
         self._zmq.term()
@@ -268,6 +271,7 @@ def build(settings: Settings) -> App:
     view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)
     watching = Watching(view, readiness, Bounds(settings.index_max_blocks, settings.queue_size), clock)
     watching.export(metrics, registry, guard)
+    pins = ResponsePins(clock, RedisPins(store) if store is not None else None)
     client = UpstreamClient()
     service = ProxyService(
         router,
@@ -277,6 +281,7 @@ def build(settings: Settings) -> App:
         options=serve_options(settings),
         gate=security.gate,
         tracer=tracer,
+        pins=pins,
         clock=clock,
         rng=random,
     )
@@ -332,6 +337,7 @@ def build(settings: Settings) -> App:
         _replicas=replicas,
         _client=client,
         _control=control,
+        _pins=pins,
         _tracer=tracer,
         _limiter=limiter,
         _zmq=context,

@@ -134,7 +134,7 @@ class FaultyEngine:
         try:
             while (seen := await _read_request(reader, number)) is not None:
                 if self.model is not None and seen.method == "GET":
-                    await _control(seen, self.model)(Turn(seen, reader, writer))
+                    await control(seen, self.model)(Turn(seen, reader, writer))
                     continue
                 self.seen.append(seen)
                 self.arrived.set()
@@ -151,7 +151,8 @@ class FaultyEngine:
             writer.close()
 
 
-def _control(seen: Seen, model: str) -> Script:
+def control(seen: Seen, model: str) -> Script:
+    """What a healthy engine of `model` says to a question of the control plane."""
     if seen.target == "/health":
         return answers(b"")
     if seen.target == "/v1/models":

@@ -44,11 +44,14 @@ def _standard() -> list[ProxiedEndpoint]:
         ProxiedEndpoint("/v1/messages/count_tokens", caches=False, dialect=Dialect.MESSAGES),
         *(ProxiedEndpoint(path, caches=False) for path in ("/tokenize", "/detokenize")),
     ]
+    by_name = ProxiedEndpoint(
+        "/v1/responses/*", ("GET", "POST", "DELETE"), caches=False, dialect=Dialect.RESPONSES
+    )
     by_load = (
         "/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score",
         "/score", "/pooling", "/classify", "/v1/audio/*",
     )  # fmt: skip
-    return [*generating, *counting, *(ProxiedEndpoint(path) for path in by_load)]
+    return [*generating, *counting, by_name, *(ProxiedEndpoint(path) for path in by_load)]
 
 
 class EndpointTable:

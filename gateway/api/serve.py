@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -25,11 +25,13 @@ from gateway.api.errors import Answer, error_answer, error_event
 from gateway.api.gate import Gate, OpenGate, Visit
 from gateway.api.headers import answer_headers, headers_to_worker, request_id, trace_id
 from gateway.api.record import Recorder, Story
+from gateway.api.response_pins import ResponsePins, named_response, without_a_model
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
 from gateway.api.tracing import PassedOn, Tracer
 from gateway.errors import (
     ClientError,
     GatewayError,
+    InvalidRequest,
     ModelNotFound,
     NotFound,
     Overloaded,
@@ -85,11 +87,13 @@ class ProxyService:
         rng: Random,
         gate: Gate | OpenGate | None = None,
         tracer: Tracer | None = None,
+        pins: ResponsePins | None = None,
         new_id: Callable[[], str] = new_request_id,
     ) -> None:
         """Without a `gate`, whoever comes is served."""
         self._gate = gate if gate is not None else OpenGate()
         self._tracer = tracer if tracer is not None else PassedOn()
+        self._pins = pins if pins is not None else ResponsePins(clock)
         self._router = router
         self._client = client
         self._recorder = recorder
@@ -164,7 +168,13 @@ class ProxyService:
                 ask_for_usage=self._options.ask_for_usage,
             )
             story.asked_model, story.stripped = call.prompt.model, call.stripped
+            name = named_response(call)
+            pin = await self._pins.find(name, visit.key_id) if name else None
+            if pin is not None and not call.prompt.model:
+                call.prompt = replace(call.prompt, model=pin.model)
             visit.admit(call)
+            if pin is not None:
+                call.caller = replace(call.caller, worker=pin.worker)
             await self._proxy(call, identifier, story, outlet)
         except GatewayError as error:
             self._refuse(error, endpoint, identifier, story, outlet)
@@ -199,6 +209,8 @@ class ProxyService:
         began = self._clock()
         try:
             return await self._router.route(call.prompt, exclude=tried, caller=call.caller)
+        except InvalidRequest as error:
+            raise without_a_model(call, error) from None
         finally:
             story.routing_s += self._clock() - began
 
@@ -212,6 +224,7 @@ class ProxyService:
             readable=endpoint.generates,
             error_event=partial(error_event, dialect=endpoint.dialect),
             unserved=partial(_unserved, route, call),
+            on_start=self._pins.watch(call, route.worker, story.key),
             hide_usage=call.inject_usage,
             ends_with_done=endpoint.ends_with_done,
             redactor=call.redactor,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.types import WorkerId
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -18,3 +20,5 @@ class Caller:
     """A stable name of its session, empty where there is none."""
     deadline_s: float | None = None
     """Seconds in which it wants its whole answer; None leaves it to the gateway's own bounds."""
+    worker: WorkerId | None = None
+    """The one that can answer, for it keeps what the request goes on with; any other where it has left."""

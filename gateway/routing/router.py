@@ -155,8 +155,9 @@ class Router:
         )
         exact = encoder is not None and encoder.exact and all(map(_all_exact, prompts))
         return Reading(
-            request.model, target, scope, keyed, shape, encoder.name if encoder is not None else "", exact
-        )
+            request.model, target, scope, keyed, shape, encoder.name if encoder is not None else "", exact,
+            bound_to=caller.worker,
+        )  # fmt: skip
 
     def weigh(
         self, reading: Reading, exclude: Collection[WorkerId] = (), random: Random | None = None
@@ -267,7 +268,8 @@ class Router:
         target = self._registry.resolve(reading.asked)
         if target is None or (target.model, target.unit) != (reading.target.model, reading.target.unit):
             return ()
-        return target.workers
+        bound = tuple(worker for worker in target.workers if worker.id == reading.bound_to)
+        return bound or target.workers
 
     def _match(self, reading: Reading, now: float) -> dict[WorkerId, int]:
         """Tokens that each worker of the target would serve from cache, over all prompts: whole engine blocks

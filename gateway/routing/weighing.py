@@ -29,6 +29,8 @@ class Reading:
     """Which source its tokens come from; empty where there is none."""
     exact: bool
     """Its tokens are the engine's own, all of them."""
+    bound_to: WorkerId | None = None
+    """The one worker that can answer it, while that is there."""
 
     @property
     def pool(self) -> str:

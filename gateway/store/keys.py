@@ -59,6 +59,10 @@ class Keys:
         """Channel (publish/subscribe): what replicas have in flight, and what their decisions promise."""
         return f"{self.prefix}:placements"
 
+    def response(self, name: str) -> str:
+        """String that expires: JSON `[worker, model, API key's id]` of a response that an engine keeps."""
+        return f"{self.prefix}:response:{name}"
+
     # API keys
 
     def limits(self, key: str) -> tuple[str, str]:

@@ -48,6 +48,8 @@ class AnswerPlan(msgspec.Struct, frozen=True):
     """How a stream that dies tells its client."""
     unserved: Callable[[], bytes]
     """What the client is told, as JSON, where the worker has no such path."""
+    on_start: Callable[[bytes], None] | None = None
+    """Shown the first bytes of a good answer."""
     hide_usage: bool = False
     ends_with_done: bool = True
     """A whole stream of this API ends with ``[DONE]``."""
@@ -191,6 +193,8 @@ class Exchange:
             return
         if not self._committed and (out or last):
             self._committed = True
+            if self._plan.on_start is not None and self.status < 300:
+                self._plan.on_start(out)
             self._outlet.start(self.status, self._answer_headers(len(out) if last else None))
         self._outlet.body(out, last=last)
 
