@@ -49,10 +49,13 @@ class Echo:
 
 
 @contextlib.asynccontextmanager
-async def guarded(**limits: Any) -> AsyncIterator[tuple[Echo, int]]:
+async def guarded(*, keep_alive: float = 5.0, **limits: Any) -> AsyncIterator[tuple[Echo, int]]:
     app = Echo()
     protocol: Any = partial(GuardedProtocol, limits=ConnectionLimits(**limits))
-    config = uvicorn.Config(app, http=protocol, lifespan="off", log_config=None, access_log=False, port=0)
+    config = uvicorn.Config(
+        app, http=protocol, lifespan="off", log_config=None, access_log=False, port=0,
+        timeout_keep_alive=keep_alive,  # type: ignore[arg-type] - whole seconds are long for a test
+    )  # fmt: skip
     server = uvicorn.Server(config)
     config.load()
     server.lifespan = config.lifespan_class(config)
@@ -373,6 +376,13 @@ async def test_a_kept_connection_has_to_be_quick_again() -> None:
         assert answer.startswith(b"HTTP/1.1 200")
         assert b"HTTP/1.1 408" in answer
         assert [path for _, path, _ in app.seen] == ["/first"]
+
+
+async def test_a_kept_connection_that_asks_nothing_more_is_closed() -> None:
+    async with guarded(keep_alive=0.2, head_timeout=3600) as (app, port):
+        answer = await exchange(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (answer.count(b"HTTP/1.1 200"), len(app.seen)) == (1, 1)
+        assert b"connection: close" not in answer.lower()
 
 
 async def test_a_client_that_takes_nothing_is_let_go() -> None:

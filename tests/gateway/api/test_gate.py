@@ -135,6 +135,17 @@ async def test_what_caches_nothing_keeps_its_bytes(path: str) -> None:
         assert d.engine.seen[0].body == CHAT
 
 
+async def test_a_form_carries_no_salt() -> None:
+    form = (
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF\x00\xff\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b--\r\n'
+    )
+    async with door() as d:
+        kind = {"content-type": "multipart/form-data; boundary=b"}
+        assert (await d.post("/v1/audio/transcriptions", "tenant", form, **kind)).status_code == 200
+        assert d.engine.seen[0].body == form
+
+
 async def test_other_keys_cannot_name_a_tenants_salt() -> None:
     async with door() as d:
         for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"):

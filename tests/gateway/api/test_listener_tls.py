@@ -128,6 +128,15 @@ async def test_renewed_certificates_and_authorities_count_from_the_next_handshak
     friends, newcomers = trustme.CA(), trustme.CA()
     tls = Tls(TlsFiles(*pki.server(), Pki(friends, pki.folder).root("friends")))
     async with listening(tls) as port:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=pki.client(shown=friends), server_hostname="localhost"
+        )
+
+        async def open_since() -> bytes:
+            writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            return await reader.readuntil(b"hello")
+
+        assert b" 200 " in await open_since()
         assert (await get(port, pki.client(shown=friends))).endswith(b"hello")
         other = Pki(trustme.CA(), pki.folder)
         files = TlsFiles(*other.server("renewed"), Pki(newcomers, pki.folder).root("newcomers"))
@@ -137,6 +146,8 @@ async def test_renewed_certificates_and_authorities_count_from_the_next_handshak
             await get(port, other.client(shown=friends))
         with pytest.raises(ssl.SSLCertVerificationError):  # who trusts the old certificate
             await get(port, pki.client(shown=newcomers))
+        assert b" 200 " in await open_since()  # what is open stays
+        writer.close()
 
 
 async def test_files_that_do_not_fit_are_named(pki: Pki) -> None:
