@@ -57,7 +57,7 @@ _BILLING_HEADER = "x-anthropic-billing-header"
 def has_media(messages: Sequence[Mapping[str, Any]]) -> bool:
     """Whether any content part is an image, a sound, a video or an embedding."""
     return any(
-        isinstance(part, Mapping) and _is_media(part)
+        isinstance(part, Mapping) and is_media(part)
         for message in messages
         if isinstance(content := message.get("content"), list)
         for part in content
@@ -83,7 +83,7 @@ def _parse_message(
         raise PromptError("a message has no role", param="messages")
     parts: list[Any] = []
     for part in _content_parts(message, role):
-        if not (isinstance(part, Mapping) and _is_media(part)):
+        if not (isinstance(part, Mapping) and is_media(part)):
             parts += _text_part(part, content_format)
         elif mark := take_mark():
             parts.insert(len(parts) if content_format == "openai" else 0, _text(mark, content_format))
@@ -120,7 +120,8 @@ def _without_billing_header(part: Any) -> Any:
     return text.partition("\n")[2] or None
 
 
-def _is_media(part: Mapping[str, Any]) -> bool:
+def is_media(part: Mapping[str, Any]) -> bool:
+    """Whether a content part is an image, a sound, a video or an embedding."""
     kind = part.get("type")
     if kind is None or part.get("uuid") is not None:
         return any(name in part for name in _MEDIA_PARTS)

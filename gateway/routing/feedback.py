@@ -73,10 +73,10 @@ class Feedback:
 
 
 def _in_own_tokens(route: Route, usage: Usage) -> int:
-    """Delivered tokens in our own count. Where ours is an estimate, the share counts: a promise of a quarter
-    of the prompt came true if a quarter was served. Half a block of rounding is forgiven."""
+    """Delivered tokens in our own count. Where all of ours is an estimate, the share counts: a promise of a
+    quarter of the prompt came true if a quarter was served. Half a block of rounding is forgiven."""
     cached = usage.cached_tokens or 0
-    if route.notes.exact or usage.prompt_tokens <= 0:
+    if route.notes.comparable or usage.prompt_tokens <= 0:
         return cached
     own = cached / usage.prompt_tokens * route.prompt_tokens
     unit = route.notes.unit

@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.fleet.load import Lease
 from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import Caller
+from gateway.routing.media import Marks
 from gateway.routing.weighing import Weighing
 from gateway.types import BlockKey, Usage, WorkerId
 
@@ -21,7 +22,10 @@ class Notes:
     probe: bool = False
     """It is the single request that a half-open breaker let through."""
     exact: bool = True
-    """Its tokens are the engine's own, so that counts may be compared."""
+    """Its tokens are the engine's own, all of them, so that its length may be compared."""
+    comparable: bool = True
+    """They are, as far as they go, so that what came from the cache may be compared."""
+    media: Marks = ()
     ahead_tokens: int = 0
     """Prefill that waited on the worker before it."""
     unit: int = 16

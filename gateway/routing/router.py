@@ -26,6 +26,7 @@ from gateway.routing.candidates import RETRY_AFTER_S, Refusal, nobody_left, refu
 from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
 from gateway.routing.keys import prompt_keys
+from gateway.routing.media import MediaMemory, likely_tokens, media_marks
 from gateway.routing.observer import NullObserver, RoutingObserver
 from gateway.routing.policy import RequestShape
 from gateway.routing.promises import Announce, Promises
@@ -80,6 +81,7 @@ class Router:
         self._admission = admission
         self._observer = observer or NullObserver()
         self._promises = Promises(index, announce)
+        self._media = MediaMemory(clock)
         self.rates = PrefillRates()
         self._bounds = LearnedBounds()
         self.feedback = Feedback(index, self._observer)
@@ -127,6 +129,8 @@ class Router:
         if usage is None:
             return
         self.feedback.judge(route, usage)
+        if outcome is Outcome.OK:
+            self._media.learn(route.notes.media, route.worker, usage.prompt_tokens)
         if outcome is Outcome.OK and ttft is not None:
             cached = route.matched_tokens if usage.cached_tokens is None else usage.cached_tokens
             uncached = max(0, usage.prompt_tokens - cached)
@@ -144,18 +148,21 @@ class Router:
         prompts = await encoder.encode(request) if encoder is not None else ()
         scope = CacheScope(target.model, target.adapter, request.cache_salt)
         root = root_key(scope)
+        exact = encoder is not None and encoder.exact and all(map(_all_exact, prompts))
+        media = () if prompts and all(map(_all_exact, prompts)) else media_marks(request, root)
         keep_last = _truncation(request, target)
         keyed = [prompt_keys(prompt, root, unit=target.unit, keep_last=keep_last) for prompt in prompts]
         shape = RequestShape(
-            prompt_tokens=sum(prompt.tokens for prompt in keyed),
+            prompt_tokens=self._media.size(media, sum(prompt.tokens for prompt in keyed)),
             keys=keyed[0].cacheable if keyed else (),
             max_tokens=request.max_tokens,
             session=caller.session,
             block_size=target.unit,
         )
-        exact = encoder is not None and encoder.exact and all(map(_all_exact, prompts))
         return Reading(
             request.model, target, scope, keyed, shape, encoder.name if encoder is not None else "", exact,
+            comparable=encoder is not None and encoder.exact,
+            media=media,
             bound_to=caller.worker,
         )  # fmt: skip
 
@@ -180,10 +187,19 @@ class Router:
                 refusals[worker.id] = refused
         matches = self._match(reading, now)
         matched = [matches.get(worker.id, 0) for worker in candidates]
+        likely, holders = matched, self._media.holders(reading.media)
+        if reading.media:
+            names = [worker.id for worker in candidates]
+            likely = likely_tokens(reading.media, holders, names, matched, reading.target.unit)
         slot = self.policies.slot(reading.target.model)
-        scores = slot.policy.score(reading.shape, loads, matched) if loads else []
-        winner = pick(scores, loads, matched, random or self._random) if loads else None
-        return Weighing(workers, candidates, loads, matched, scores, refusals, matches, slot, winner)
+        scores = slot.policy.score(reading.shape, loads, likely) if loads else []
+        winner = pick(scores, loads, likely, random or self._random) if loads else None
+        by_media = (
+            winner is not None and likely[winner] > matched[winner] and candidates[winner].id in holders
+        )
+        return Weighing(
+            workers, candidates, loads, matched, scores, refusals, matches, slot, winner, by_media
+        )
 
     async def _place(
         self, reading: Reading, exclude: frozenset[WorkerId], caller: Caller
@@ -217,6 +233,8 @@ class Router:
         notes = Notes(
             probe=self._guards.begin(worker.id, now),
             exact=reading.exact,
+            comparable=reading.comparable,
+            media=reading.media,
             ahead_tokens=load.all_waiting_tokens,
             unit=reading.target.unit,
             held_blocks=self._held_blocks(worker.id, reading) if matched else 0,
@@ -242,7 +260,7 @@ class Router:
             reusable_tokens=max(matched, weighing.reusable),
             keys=[prompt.cacheable for prompt in reading.prompts],
             dp_rank=worker.spec.dp_rank,
-            reason=weighing.reason if reading.prompts else "unread",
+            reason=weighing.reason if reading.prompts or weighing.by_media else "unread",
             notes=notes,
         )
 

@@ -10,6 +10,7 @@ from gateway.fleet.pool import Target
 from gateway.fleet.worker import Worker
 from gateway.routing.candidates import Refusal
 from gateway.routing.keys import PromptKeys
+from gateway.routing.media import Marks
 from gateway.routing.policy import Policy, RequestShape
 from gateway.routing.table import Slot
 from gateway.types import CacheScope, WorkerId
@@ -29,6 +30,9 @@ class Reading:
     """Which source its tokens come from; empty where there is none."""
     exact: bool
     """Its tokens are the engine's own, all of them."""
+    comparable: bool = True
+    """They are, as far as they go: before the first medium."""
+    media: Marks = ()
     bound_to: WorkerId | None = None
     """The one worker that can answer it, while that is there."""
 
@@ -56,6 +60,8 @@ class Weighing:
     """Tokens that each worker would serve from its cache, those who may not take it included."""
     slot: Slot
     winner: int | None
+    by_media: bool = False
+    """The winner should serve more from its cache than can be promised."""
 
     @property
     def policy(self) -> Policy:
@@ -69,9 +75,12 @@ class Weighing:
     @property
     def reason(self) -> str:
         """Why the winner: ``match`` (nobody holds more), ``load`` (another holds more and would answer
-        later), ``cold`` (nobody holds anything), ``only`` (no other candidate)."""
+        later), ``media`` (it has prefilled the prompt's images or sounds), ``cold`` (nobody holds anything),
+        ``only`` (no other candidate)."""
         if len(self.candidates) == 1:
             return "only"
+        if self.by_media:
+            return "media"
         if self.winner is None or not self.matches:
             return "cold"
         return "match" if self.matched[self.winner] >= max(self.matched) else "load"

@@ -17,6 +17,7 @@ WORDS = {
     "match": "nobody holds more of it",
     "load": "another holds more, and would answer later",
     "cold": "nobody holds any of it",
+    "media": "it has seen these images or sounds",
     "only": "no other candidate",
     "unread": "its prompt could not be read",
 }

@@ -117,3 +117,18 @@ async def test_a_promise_that_rested_on_a_placement_refutes_nothing_that_events_
     sibling.lease.release()
     assert fleet.index.held_depth(a, sibling.keys[0]) == 12
     assert fleet.router.feedback.drift(a).short_tokens == 192
+
+
+async def test_behind_an_image_nothing_is_promised_and_nothing_refuted(
+    make_fleet: Any, token_ids: Any
+) -> None:
+    """The engine counts 200 tokens of text and 1,800 of image: the leading 96 that it took from its cache are
+    all that was promised, not a twentieth of it."""
+    fleet = make_fleet(encoder=token_ids(media_at=100))
+    a = fleet.add("a")
+    fleet.store(a, PROMPT)
+    for _ in range(2):
+        assert await answer(fleet, 96, prompt_tokens=2000) == 96
+    assert ("delivered", a, 96, 96) in fleet.watching.seen
+    assert fleet.router.feedback.drift(a).drift == 0.0
+    assert not [seen for seen in fleet.watching.seen if seen[0] == "parity"]
