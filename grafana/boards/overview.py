@@ -104,8 +104,8 @@ OVERVIEW = Board(
                 Panel(
                     "Why this worker",
                     "Decisions by reason. match: nobody holds more of the prompt; load: another holds more and "
-                    "would answer later; cold: nobody holds anything; only: no other candidate; unread: its "
-                    "prompt could not be read.",
+                    "would answer later; media: it prefilled these images or sounds; cold: nobody holds anything; only: "
+                    "no other candidate; unread: its prompt could not be read.",
                     (Query(per_second("gateway_decisions_total", by="reason"), "{{reason}}"),),
                     unit="reqps",
                     stacked=True,
