@@ -35,7 +35,7 @@ def advice_routes(traffic: Traffic) -> APIRouter:
         return {
             "models": [model.name for model in catalog.models],
             "gpus": [gpu.name for gpu in catalog.gpus],
-            "kv": list(KV),
+            "kv": ["auto", *KV],
             "weights": list(WEIGHTS),
             "scenarios": [scenario.name for scenario in catalog.scenarios],
         }

@@ -55,10 +55,16 @@ def _tokens(_: click.Context, __: click.Parameter, text: str | None) -> tuple[in
 @click.option(
     "--weights", type=click.Choice(list(WEIGHTS)), help="Weight precision; without it, the checkpoint's own."
 )
-@click.option("--kv-dtype", "kv", type=click.Choice(list(KV)), default="fp16", help="K/V precision.")
+@click.option(
+    "--kv-dtype",
+    "kv",
+    type=click.Choice(["auto", *KV]),
+    default="auto",
+    help="K/V precision; auto: what engines keep of this checkpoint.",
+)
 @click.option("--gpu-memory-utilization", type=float, default=0.9)
 @click.option("--reserve-gib", type=float, help="A GPU's memory beside weights and K/V; estimated otherwise.")
-@click.option("--block-size", type=int, default=16)
+@click.option("--block-size", type=int, help="Tokens a block.  [default: 16; 64 for MLA]")
 @click.option("--max-model-len", type=int, help="Advised otherwise.")
 @click.option("--max-num-seqs", type=int, help="Advised otherwise.")
 @click.option("--max-num-batched-tokens", type=int, help="The engine's default otherwise.")
@@ -121,7 +127,9 @@ def _prefix(text: str | None, request: PlanRequest, catalog: Catalog) -> int | N
         return None
     try:
         if text.endswith("%"):
-            mean = request.input_mean or catalog.scenario(request.scenario).input_mean
+            mean = request.input_mean
+            if mean is None:
+                mean = catalog.scenario(request.scenario).input_mean
             return round(mean * float(text[:-1]) / 100)
         return int(text)
     except ValueError:

@@ -19,6 +19,8 @@ def render(plan: Plan, console: Console) -> None:
         f" {plan.concurrency_at_max_model_len:.2f} sequences of {plan.max_model_len:,} at once",
         highlight=False,
     )
+    if len(plan.groups) > 1:
+        console.print(_groups(plan))
     console.print(_lengths(plan))
     console.print(_precisions(plan))
     console.print(_savings(plan))
@@ -78,10 +80,36 @@ def _memory(plan: Plan) -> Table:
     return table
 
 
+def _groups(plan: Plan) -> Table:
+    """The chosen way is marked."""
+    table = _table(
+        f"Ways to share {plan.gpu.gpus} GPUs",
+        *("GPUs a replica", "replicas", "at once, each", "wanted", "first token, warm", "between tokens"),
+        "",
+    )
+    for row in plan.groups:
+        chosen = "→ " if row.tensor_parallel == plan.gpu.tensor_parallel else ""
+        if not row.fits:
+            table.add_row(f"{chosen}{row.tensor_parallel}", str(row.replicas), *[""] * 4, "does not fit")
+            continue
+        table.add_row(
+            f"{chosen}{row.tensor_parallel}",
+            str(row.replicas),
+            f"{row.sequences:,}",
+            f"{row.wanted:,}",
+            f"{row.ttft_warm * 1e3:,.0f} ms",
+            f"{row.itl_loaded * 1e3:,.1f} ms",
+            "meets it" if row.meets else "",
+        )
+    return table
+
+
 def _lengths(plan: Plan) -> Table:
     table = _table("Sequences by length", "tokens", "K/V of one, GiB", "blocks", "at once a replica")
     for row in plan.lengths:
         at_once = f"{row.sequences:.2f}" if row.sequences >= 1 else "does not fit"
+        if not row.known:
+            at_once = f"the model knows {plan.model.max_positions:,}"
         table.add_row(f"{row.tokens:,}", f"{row.kv_bytes / GIB:.3f}", f"{row.blocks:,}", at_once)
     return table
 
@@ -148,5 +176,6 @@ def _flags(plan: Plan, console: Console) -> None:
     for title, lines in (("vLLM", plan.flags.vllm), ("SGLang", plan.flags.sglang)):
         console.print(f"\n[bold]{title}[/]")
         console.out(" \\\n".join(f"  {line}" for line in lines), highlight=False)
-    console.print("\n[bold]Chart values[/]")
-    console.out(plan.flags.values, highlight=False)
+    for title, values in (("vLLM", plan.flags.values), ("SGLang", plan.flags.sglang_values)):
+        console.print(f"\n[bold]Chart values, {title}[/]")
+        console.out(values, highlight=False)

@@ -11,7 +11,7 @@ from gateway.planning.pool import BlockPool
 from gateway.planning.precision import KV, token_bytes
 from gateway.planning.request import DoesNotFit, PlanRequest
 from gateway.planning.result import Advice
-from gateway.planning.roofline import BANDWIDTH_EFFICIENCY, decode_seconds
+from gateway.planning.roofline import step_estimate
 from gateway.planning.savings import cached_tokens
 
 if TYPE_CHECKING:
@@ -93,47 +93,84 @@ def memory_sequences(deployment: Deployment, pool: BlockPool) -> int:
     return max(0, (pool.usable - common) // own)
 
 
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Mean sequences at once in one replica."""
+
+    by_memory: int
+    by_speed: int
+    """Within the target between tokens; 0 if not even one is."""
+    value: int
+    """What to set: never less than 1, never more than a step has tokens."""
+
+
+def capacity(deployment: Deployment, pool: BlockPool) -> Capacity:
+    by_memory = memory_sequences(deployment, pool)
+    limit = min(MOST_SEQUENCES, deployment.batched_tokens)
+    by_speed = _within_target(deployment, limit=limit)
+    # a target that one sequence misses already is no reason to batch less
+    return Capacity(by_memory, by_speed, max(1, min(by_memory, by_speed or limit, limit)))
+
+
 def sequences(deployment: Deployment, pool: BlockPool, request: PlanRequest, chosen: Lengths) -> Sequences:
     """As many mean sequences as memory holds, fewer where they would decode slower than asked."""
-    workload = deployment.workload
-    by_memory = memory_sequences(deployment, pool)
-    by_speed = _within_target(deployment, limit=MOST_SEQUENCES)
-    wanted = -(-workload.concurrency // deployment.replicas)
-    warnings = []
-    # a target that one sequence misses already is no reason to batch less
-    value = max(1, min(by_memory, by_speed or MOST_SEQUENCES, MOST_SEQUENCES))
+    room = capacity(deployment, pool)
+    value, reason = room.value, _reason(deployment, room)
     if request.max_num_seqs is not None:
-        value, reason = request.max_num_seqs, f"as given; memory holds {by_memory:,} mean sequences"
-    elif value == by_speed < by_memory:
-        target = 1e3 * (workload.itl_target or 0)
-        reason = f"more would decode slower than {target:g} ms a token; memory would hold {by_memory:,}"
-    elif value == MOST_SEQUENCES:
-        reason = f"memory holds {by_memory:,} mean sequences; more than {MOST_SEQUENCES:,} buys nothing"
-    else:
-        reason = f"sequences of {workload.mean_tokens:,} tokens that the K/V memory holds, prefix held once"
-    if by_speed == 0:
-        warnings.append(
-            f"a token takes longer than {1e3 * (workload.itl_target or 0):g} ms even for one sequence: decode"
-            " is bound by memory bandwidth. Smaller weights, more GPUs a replica or faster memory would help"
+        value, reason = request.max_num_seqs, f"as given; memory holds {room.by_memory:,} mean sequences"
+    return Sequences(
+        value,
+        room.by_memory,
+        Advice(what="max-num-seqs", value=f"{value:,}", reason=reason),
+        tuple(_crowding(deployment, room, value, pool.concurrency(chosen.max_model_len), chosen)),
+    )
+
+
+def _reason(deployment: Deployment, room: Capacity) -> str:
+    limit = min(MOST_SEQUENCES, deployment.batched_tokens)
+    if room.value == room.by_memory:
+        return (
+            f"sequences of {deployment.workload.mean_tokens:,} tokens that the K/V memory holds, prefix held"
+            " once"
         )
-    if by_memory < wanted:
+    if 0 < room.by_speed < min(limit, room.by_memory):
+        target = 1e3 * (deployment.workload.itl_target or 0)
+        return f"more would decode slower than {target:g} ms a token; memory would hold {room.by_memory:,}"
+    if room.by_memory < 1:
+        return f"memory holds no sequence of {deployment.workload.mean_tokens:,} tokens; engines take one"
+    if limit < MOST_SEQUENCES:
+        return (
+            f"a step has {limit:,} tokens (max-num-batched-tokens), one for each sequence; memory would hold"
+            f" {room.by_memory:,}"
+        )
+    return f"memory holds {room.by_memory:,} mean sequences; more than {MOST_SEQUENCES:,} buys nothing"
+
+
+def _crowding(
+    deployment: Deployment, room: Capacity, value: int, at_most: float, chosen: Lengths
+) -> list[str]:
+    """Warnings where fewer requests than wanted go on at once."""
+    wanted, target = deployment.wanted, 1e3 * (deployment.workload.itl_target or 0)
+    warnings = []
+    if room.by_speed == 0:
         warnings.append(
-            f"memory holds {by_memory:,} mean sequences a replica and {wanted:,} are wanted at once: the"
+            f"a token takes longer than {target:g} ms even for one sequence: decode is bound by memory"
+            " bandwidth. Smaller weights, more GPUs a replica or faster memory would help"
+        )
+    if room.by_memory < wanted:
+        warnings.append(
+            f"memory holds {room.by_memory:,} mean sequences a replica and {wanted:,} are wanted at once: the"
             " others wait, or push each other out (preemption)"
         )
-    elif value < wanted and by_speed:
-        warnings.append(
-            f"{wanted:,} requests at once a replica are wanted; {value:,} meet the target, others wait"
-        )
-    at_most = pool.concurrency(chosen.max_model_len)
+    elif value < wanted:
+        why = f"{value:,} meet the target" if value == room.by_speed else f"max-num-seqs is {value:,}"
+        warnings.append(f"{wanted:,} requests at once a replica are wanted; {why}, others wait")
     if at_most < wanted:
         warnings.append(
             f"long context eats concurrency: of sequences of {chosen.max_model_len:,} tokens only"
-            f" {at_most:.1f} fit at once, of mean ones {by_memory:,}"
+            f" {at_most:.1f} fit at once, of mean ones {room.by_memory:,}"
         )
-    return Sequences(
-        value, by_memory, Advice(what="max-num-seqs", value=f"{value:,}", reason=reason), tuple(warnings)
-    )
+    return warnings
 
 
 def _within_target(deployment: Deployment, *, limit: int) -> int:
@@ -144,16 +181,7 @@ def _within_target(deployment: Deployment, *, limit: int) -> int:
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
-        step = decode_seconds(
-            deployment.shape,
-            deployment.speed,
-            deployment.kv,
-            batch=middle,
-            context=deployment.workload.mean_tokens,
-            weights=deployment.sizes,
-            tensor_parallel=deployment.tensor_parallel,
-        )
-        if step / BANDWIDTH_EFFICIENCY <= target:
+        if step_estimate(deployment, middle) <= target:
             low = middle
         else:
             high = middle - 1
@@ -162,7 +190,7 @@ def _within_target(deployment: Deployment, *, limit: int) -> int:
 
 def precision(deployment: Deployment, pool: BlockPool) -> Advice:
     """16 bits while they are enough; fp8 where memory is what limits."""
-    wanted = -(-deployment.workload.concurrency // deployment.replicas)
+    wanted = deployment.wanted
     held = memory_sequences(deployment, pool)
     own = deployment.kv
     if own.bits <= 8:

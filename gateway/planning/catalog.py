@@ -33,6 +33,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     vendor: str = "nvidia"
     aliases: tuple[str, ...] = ()
     note: str = ""
+    has_bf16: bool = True
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,7 +111,7 @@ class Catalog(msgspec.Struct, frozen=True):
 
 
 def _find(entries: Iterable[N], name: str, *, what: str, param: str) -> N:
-    """By name or alias; case, the owner before a slash and an -instruct ending do not matter."""
+    """By name or alias; case, the owner before a slash and endings that change no shape do not matter."""
     wanted = _plain(name)
     known: dict[str, N] = {}
     for entry in entries:
@@ -118,12 +119,36 @@ def _find(entries: Iterable[N], name: str, *, what: str, param: str) -> N:
             known[_plain(each)] = entry
     if wanted in known:
         return known[wanted]
-    close = difflib.get_close_matches(wanted, known, n=5, cutoff=0.5) or sorted(known)
-    raise InvalidRequest(f"no {what} {name!r} in the table; did you mean {', '.join(close)}?", param=param)
+    close = difflib.get_close_matches(wanted, known, n=5, cutoff=0.5)
+    hint = f"did you mean {', '.join(close)}?" if close else f"--list names all {len(known)}"
+    raise InvalidRequest(f"no {what} {name!r} in the table; {hint}", param=param)
+
+
+QUANTISED = {
+    **dict.fromkeys(("awq", "gptq", "gptq-int4", "w4a16", "int4", "quantized.w4a16"), "int4"),
+    **dict.fromkeys(("gptq-int8", "w8a8", "int8", "quantized.w8a8", "quantized.w8a16"), "int8"),
+    **dict.fromkeys(("fp8", "fp8-dynamic", "dynamic-fp8"), "fp8"),
+    **dict.fromkeys(("nvfp4", "fp4"), "nvfp4"),
+}
+"""Endings of repositories' names, and the weight precision that they stand for."""
+
+
+def weights_of(name: str) -> str | None:
+    """The weight precision that the name of a quantised checkpoint says; None where it says none."""
+    return _split(name)[1]
 
 
 def _plain(name: str) -> str:
+    return _split(name)[0]
+
+
+def _split(name: str) -> tuple[str, str | None]:
     plain = name.strip().lower().rsplit("/", 1)[-1].replace("_", "-").replace(" ", "-")
+    weights = None
+    for ending in sorted(QUANTISED, key=len, reverse=True):
+        if plain.endswith(f"-{ending}"):
+            plain, weights = plain.removesuffix(f"-{ending}"), QUANTISED[ending]
+            break
     for ending in ("-hf", "-instruct", "-it", "-chat"):
         plain = plain.removesuffix(ending)
-    return plain.removeprefix("meta-").removeprefix("nvidia-").removeprefix("amd-")
+    return plain.removeprefix("meta-").removeprefix("nvidia-").removeprefix("amd-"), weights

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from gateway.planning.pool import BlockPool
+from gateway.planning.precision import KV, KvPrecision
+from gateway.planning.request import MLA_BLOCK
 from gateway.planning.result import Flags
 
 if TYPE_CHECKING:
@@ -20,13 +21,24 @@ _EVENTS = {"enable_kv_cache_events": True, "publisher": "zmq", "topic": "kv-even
 _ENDPOINTS = {"endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558"}
 
 
-def build(deployment: Deployment, pool: BlockPool, *, max_model_len: int, max_num_seqs: int) -> Flags:
+def build(
+    deployment: Deployment, *, max_model_len: int, max_num_seqs: int, sglang_num_seqs: int | None = None
+) -> Flags:
+    """`sglang_num_seqs` is what fits SGLang's cache, where that is another precision than the plan's."""
     vllm = _vllm(deployment, max_model_len, max_num_seqs)
+    sglang = _sglang(deployment, max_model_len, sglang_num_seqs or max_num_seqs)
     return Flags(
         vllm=vllm,
-        sglang=_sglang(deployment, pool, max_model_len, max_num_seqs),
-        values=_values(deployment, vllm),
+        sglang=sglang,
+        values=_values(deployment, "vllm", vllm),
+        sglang_values=_values(deployment, "sglang", sglang),
     )
+
+
+def sglang_kv(deployment: Deployment) -> KvPrecision:
+    """What SGLang keeps: 16 bits where it has no such precision."""
+    kv = deployment.kv
+    return kv if kv.bits == 16 or kv.name in _SGLANG_KV else KV["fp16"]
 
 
 def model_argument(deployment: Deployment) -> str:
@@ -43,10 +55,15 @@ def _vllm(deployment: Deployment, max_model_len: int, max_num_seqs: int) -> list
         f"--gpu-memory-utilization {deployment.utilization:g}",
         f"--block-size {deployment.block_size}",
     ]
+    if not deployment.gpu.has_bf16:
+        flags.append("--dtype float16")
     if deployment.tensor_parallel > 1:
         flags.append(f"--tensor-parallel-size {deployment.tensor_parallel}")
     if deployment.kv.name in _VLLM_KV:
         flags.append(f"--kv-cache-dtype {_VLLM_KV[deployment.kv.name]}")
+    elif deployment.shape.kv != "fp16":
+        # without it the engine keeps what the checkpoint was calibrated for
+        flags.append("--kv-cache-dtype bfloat16")
     if _converted_to_fp8(deployment):
         flags.append("--quantization fp8")
     # what the gateway lives on: shared prefixes, what was served from cache, and the events
@@ -58,8 +75,8 @@ def _vllm(deployment: Deployment, max_model_len: int, max_num_seqs: int) -> list
     return flags
 
 
-def _sglang(deployment: Deployment, pool: BlockPool, max_model_len: int, max_num_seqs: int) -> list[str]:
-    budget = deployment.budget()
+def _sglang(deployment: Deployment, max_model_len: int, max_num_seqs: int) -> list[str]:
+    budget, pool = deployment.budget(), deployment.pool(sglang_kv(deployment))
     # SGLang's share is of weights and K/V together, without activations and graphs; rounded down, to be safe
     static = math.floor(100 * (budget.weights + pool.blocks * pool.block_bytes) / budget.total) / 100
     flags = [
@@ -69,14 +86,18 @@ def _sglang(deployment: Deployment, pool: BlockPool, max_model_len: int, max_num
         f"--mem-fraction-static {static:g}",
         f"--page-size {deployment.block_size}",
     ]
+    if not deployment.gpu.has_bf16:
+        flags.append("--dtype float16")
     if deployment.tensor_parallel > 1:
         flags.append(f"--tp-size {deployment.tensor_parallel}")
     if deployment.kv.name in _SGLANG_KV:
         flags.append(f"--kv-cache-dtype {_SGLANG_KV[deployment.kv.name]}")
+    elif deployment.shape.kv != "fp16":
+        flags.append("--kv-cache-dtype bf16")
     if _converted_to_fp8(deployment):
         flags.append("--quantization fp8")
     events = {"publisher": "zmq", "topic": "kv-events", **_ENDPOINTS}
-    flags += ["--enable-cache-report", f"--kv-events-config '{json.dumps(events)}'"]
+    flags += ["--enable-metrics", "--enable-cache-report", f"--kv-events-config '{json.dumps(events)}'"]
     return flags
 
 
@@ -85,14 +106,15 @@ def _converted_to_fp8(deployment: Deployment) -> bool:
     return deployment.weights.name == "fp8" and deployment.shape.checkpoint != "fp8"
 
 
-def _values(deployment: Deployment, vllm: list[str]) -> str:
+def _values(deployment: Deployment, engine_type: str, flags: list[str]) -> str:
     vendor = "amd.com/gpu" if deployment.gpu.vendor == "amd" else "nvidia.com/gpu"
     label = "amd.com/gpu.product-name" if deployment.gpu.vendor == "amd" else "nvidia.com/gpu.product"
     args: list[str] = []
-    for flag in vllm:
+    for flag in flags:
         name, _, value = flag.partition(" ")
         args.append(f"{name}={value.strip(chr(39))}" if value else name)
     engine = {
+        "type": engine_type,
         "model": model_argument(deployment),
         "replicas": deployment.replicas,
         "args": args,
@@ -106,11 +128,15 @@ def _values(deployment: Deployment, vllm: list[str]) -> str:
 def unsupported(deployment: Deployment) -> list[str]:
     """What an engine cannot do of this plan."""
     warnings = []
-    if deployment.kv.bits < 16 and deployment.kv.name not in _SGLANG_KV:
-        warnings.append(f"SGLang has no {deployment.kv.name} K/V: its flags leave the cache in 16 bits")
-    if deployment.kv.scale_bytes and any(each.kv.latent for each in deployment.shape.attention):
+    if sglang_kv(deployment) is not deployment.kv:
         warnings.append(
-            f"vLLM and SGLang have no {deployment.kv.name} for MLA's latent K/V; fp8 is what they offer"
+            f"SGLang has no {deployment.kv.name} K/V: its flags leave the cache in 16 bits, with as many"
+            " sequences as those hold"
+        )
+    if deployment.shape.latent and deployment.block_size % MLA_BLOCK:
+        warnings.append(
+            f"blocks of {deployment.block_size}: vLLM's faster MLA kernels take {MLA_BLOCK}"
+            f" (--block-size {MLA_BLOCK})"
         )
     quantised = deployment.weights.bits < 16 and deployment.weights.name != deployment.shape.checkpoint
     if quantised and deployment.weights.name != "fp8":

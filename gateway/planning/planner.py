@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gateway.errors import InvalidRequest
-from gateway.planning import advice, flags, report
+from gateway.planning import advice, flags, groups, report
 from gateway.planning.budget import GIB, Budget, batched_tokens, memory_budget, splits
-from gateway.planning.catalog import Catalog, Gpu
+from gateway.planning.catalog import Catalog, Gpu, weights_of
 from gateway.planning.pool import BlockPool, block_pool
 from gateway.planning.precision import (
     KvPrecision,
@@ -17,14 +17,12 @@ from gateway.planning.precision import (
     weight_precision,
     weight_sizes,
 )
-from gateway.planning.request import DoesNotFit, PlanRequest
+from gateway.planning.request import BLOCK, MLA_BLOCK, PlanRequest, check_batch
 from gateway.planning.result import Plan
 from gateway.planning.roofline import Speed
 from gateway.planning.shape import ModelShape
 from gateway.planning.sources import resolve_model
 from gateway.planning.workload import Workload
-
-MOST_GPUS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,11 @@ class Deployment:
     @property
     def replicas(self) -> int:
         return self.gpus // self.tensor_parallel
+
+    @property
+    def wanted(self) -> int:
+        """Requests at once in one replica."""
+        return -(-self.workload.concurrency // self.replicas)
 
     @property
     def speed(self) -> Speed:
@@ -80,11 +83,14 @@ def plan(request: PlanRequest, catalog: Catalog, *, read_files: bool = False) ->
     `read_files` lets `request.model` be a path; otherwise it can only be a name of the table.
     """
     deployment = deploy(request, catalog, read_files=read_files)
+    rows = groups.group_rows(deployment)
     if request.tensor_parallel is None:
-        deployment = _smallest_group(deployment)
+        # where none fits, the largest group says best what is missing
+        chosen = groups.best_group(rows) or rows[-1].tensor_parallel
+        deployment = replace(deployment, tensor_parallel=chosen)
     pool = deployment.pool()
     if pool.longest(1) < 1:
-        raise _too_small(deployment)
+        raise groups.too_small(deployment)
     lengths = advice.lengths(deployment, pool, request)
     advised = advice.sequences(deployment, pool, request, lengths)
     return report.build(
@@ -93,8 +99,23 @@ def plan(request: PlanRequest, catalog: Catalog, *, read_files: bool = False) ->
         lengths,
         advised,
         precision=advice.precision(deployment, pool),
-        flags=flags.build(deployment, pool, max_model_len=lengths.max_model_len, max_num_seqs=advised.value),
+        flags=flags.build(
+            deployment,
+            max_model_len=lengths.max_model_len,
+            max_num_seqs=advised.value,
+            sglang_num_seqs=_sglang_sequences(deployment, request),
+        ),
+        groups=rows,
     )
+
+
+def _sglang_sequences(deployment: Deployment, request: PlanRequest) -> int | None:
+    """What SGLang's own cache holds, where it is of another precision; None where it is of the same."""
+    kept = flags.sglang_kv(deployment)
+    if request.max_num_seqs is not None or kept is deployment.kv:
+        return request.max_num_seqs
+    other = replace(deployment, kv=kept)
+    return advice.capacity(other, other.pool()).value
 
 
 def deploy(request: PlanRequest, catalog: Catalog, *, read_files: bool = False) -> Deployment:
@@ -108,7 +129,11 @@ def deploy(request: PlanRequest, catalog: Catalog, *, read_files: bool = False) 
             f" they cannot be shared out over {tensor_parallel} GPUs",
             param="tensor_parallel",
         )
-    weights = weight_precision(request.weights or shape.checkpoint)
+    tokens = request.max_num_batched_tokens or batched_tokens(gpu)
+    if request.max_num_seqs is not None:
+        check_batch(request.max_num_seqs, tokens)
+    said = None if shape.weights_bytes else weights_of(request.model)
+    weights = weight_precision(request.weights or said or shape.checkpoint)
     exact = shape.weights_bytes if request.weights in (None, shape.checkpoint) else None
     return Deployment(
         shape=shape,
@@ -117,13 +142,27 @@ def deploy(request: PlanRequest, catalog: Catalog, *, read_files: bool = False) 
         tensor_parallel=tensor_parallel,
         weights=weights,
         sizes=weight_sizes(shape, weights, exact),
-        kv=kv_precision(request.kv),
+        kv=kv_precision(request.kv, shape),
         utilization=request.gpu_memory_utilization,
         reserve=None if request.reserve_gib is None else int(request.reserve_gib * GIB),
-        block_size=request.block_size,
-        batched_tokens=request.max_num_batched_tokens or batched_tokens(gpu),
+        block_size=_block_size(request, shape, gpu),
+        batched_tokens=tokens,
         workload=_workload(request, catalog),
     )
+
+
+def _block_size(request: PlanRequest, shape: ModelShape, gpu: Gpu) -> int:
+    """What the kernels take: on NVIDIA the index of sparse MLA has pages of 64 tokens and no other."""
+    given = request.block_size
+    if given is None:
+        return MLA_BLOCK if shape.latent else BLOCK
+    if shape.sparse_latent and gpu.vendor == "nvidia" and given % MLA_BLOCK:
+        raise InvalidRequest(
+            f"{shape.name} attends through an index whose pages are of {MLA_BLOCK} tokens: a block of {given}"
+            " is no multiple of it, and vLLM refuses to start",
+            param="block_size",
+        )
+    return given
 
 
 def _kv_heads(shape: ModelShape) -> str:
@@ -152,8 +191,8 @@ def _gpu(request: PlanRequest, catalog: Catalog) -> Gpu:
 
 def _workload(request: PlanRequest, catalog: Catalog) -> Workload:
     base = catalog.scenario(request.scenario).workload()
-    input_mean = request.input_mean or base.input_mean
-    output_mean = request.output_mean or base.output_mean
+    input_mean = base.input_mean if request.input_mean is None else request.input_mean
+    output_mean = base.output_mean if request.output_mean is None else request.output_mean
     own = request.input_mean is not None or request.output_mean is not None
 
     def longest(given: int | None, scenario: int, mean: int, changed: int | None) -> int:
@@ -173,65 +212,8 @@ def _workload(request: PlanRequest, catalog: Catalog) -> Workload:
         output_longest=longest(request.output_longest, base.output_longest, output_mean, request.output_mean),
         prefix=prefix,
         concurrency=base.concurrency if request.concurrency is None else request.concurrency,
-        ttft_target=request.ttft_target or base.ttft_target,
-        itl_target=request.itl_target or base.itl_target,
+        ttft_target=base.ttft_target if request.ttft_target is None else request.ttft_target,
+        itl_target=base.itl_target if request.itl_target is None else request.itl_target,
     )
     workload.check()
     return workload
-
-
-def _too_small(deployment: Deployment) -> DoesNotFit:
-    budget = deployment.budget()
-    needed = gpus_needed(deployment)
-    room = budget.usable - budget.activations - budget.runtime
-    message = (
-        f"{deployment.shape.name} does not fit: {deployment.weights.name} weights take"
-        f" {budget.weights / GIB:.1f} GiB on each of {deployment.tensor_parallel} {deployment.gpu.title},"
-        f" where {max(0, room) / GIB:.1f} GiB are left for weights and K/V"
-        f" ({deployment.utilization:.0%} of {budget.total / GIB:.1f} GiB, less"
-        f" {(budget.activations + budget.runtime) / GIB:.1f} GiB for activations and runtime)."
-    )
-    if needed is not None:
-        message += f" It needs {needed} of them (tensor parallel {needed})"
-    else:
-        message += f" Not even {MOST_GPUS} of them would do"
-    best = needed
-    for name in ("fp8", "int4"):
-        smaller = weight_sizes(deployment.shape, weight_precision(name)).total
-        if smaller < deployment.sizes.total:
-            fewer = gpus_needed(deployment, weights=smaller)
-            if fewer is not None and (best is None or fewer < best):
-                message += f", or {fewer} with {name} weights"
-                best = fewer
-    return DoesNotFit(message + ".", param="gpus", gpus_needed=needed)
-
-
-def gpus_needed(deployment: Deployment, *, weights: int | None = None) -> int | None:
-    """The smallest tensor-parallel group that holds the weights and the workload's longest request."""
-    return next((n for n in range(1, MOST_GPUS + 1) if _holds(deployment, n, weights)), None)
-
-
-def _holds(deployment: Deployment, tensor_parallel: int, weights: int | None = None) -> bool:
-    shape = deployment.shape
-    if not splits(shape, tensor_parallel):
-        return False
-    pool = block_pool(
-        shape,
-        deployment.kv,
-        budget=deployment.budget(weights=weights, tensor_parallel=tensor_parallel).kv,
-        block_size=deployment.block_size,
-        tensor_parallel=tensor_parallel,
-        batched_tokens=deployment.batched_tokens,
-    )
-    longest = min(
-        deployment.workload.longest_tokens, shape.max_positions or deployment.workload.longest_tokens
-    )
-    return pool.longest(longest) == longest
-
-
-def _smallest_group(deployment: Deployment) -> Deployment:
-    """Of the GPUs there are, as few a replica as will do, so that there are as many replicas as can be."""
-    for count in range(1, min(deployment.gpus, MOST_GPUS) + 1):
-        if deployment.gpus % count == 0 and _holds(deployment, count):
-            return replace(deployment, tensor_parallel=count)
-    return deployment

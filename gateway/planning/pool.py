@@ -23,16 +23,20 @@ class BlockTable:
 
     block_tokens: int
     window: int | None
+    chunked: bool = False
 
     def blocks_for(self, tokens: int, in_flight: int) -> int:
         if self.window is None:
             return -(-tokens // self.block_tokens)
+        if self.chunked:
+            return -(-min(self.window + in_flight, tokens) // self.block_tokens)
         kept = min(self.window - 1 + in_flight, tokens)
         # a window need not begin at a block's first token
         return -(-kept // self.block_tokens) + 1
 
     def held_by(self, tokens: int) -> int:
-        """Blocks of a sequence that decodes: its window has slid, nothing else is in flight."""
+        """Blocks of a sequence that decodes: its window has slid, nothing else is in flight. A chunk is
+        counted full, as it is just before the next begins."""
         whole = -(-tokens // self.block_tokens)
         return whole if self.window is None else min(whole, self.blocks_for(tokens, in_flight=1))
 
@@ -96,7 +100,7 @@ def block_pool(
     for kv, count in layers.items():
         # a kind with smaller pages gets longer blocks where that comes out even, padding otherwise
         longer = page // pages[kv] if page % pages[kv] == 0 else 1
-        tables += [BlockTable(block_size * longer, kv.window)] * -(-count // per_table)
+        tables += [BlockTable(block_size * longer, kv.window, kv.chunked)] * -(-count // per_table)
     block_bytes = per_table * page
     return BlockPool(
         tables=tuple(tables),

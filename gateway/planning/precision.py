@@ -55,10 +55,24 @@ WEIGHTS = {
 }
 
 
-def kv_precision(name: str) -> KvPrecision:
+def kv_precision(name: str, shape: ModelShape) -> KvPrecision:
+    """Raises InvalidRequest for one that is not known, or that no engine has for such a model."""
+    if name == "auto":
+        return KV[shape.kv]
     if name not in KV:
-        raise InvalidRequest(f"K/V precision {name!r} is not one of {', '.join(KV)}", param="kv")
+        raise InvalidRequest(f"K/V precision {name!r} is not one of auto, {', '.join(KV)}", param="kv")
+    if KV[name] not in offered(shape):
+        raise InvalidRequest(
+            f"vLLM and SGLang have no {name} for the latent K/V of {shape.name} (MLA): fp8 is what they offer"
+            " below 16 bits",
+            param="kv",
+        )
     return KV[name]
+
+
+def offered(shape: ModelShape) -> list[KvPrecision]:
+    """Precisions in which engines keep this model's K/V: those with a scale a head need heads."""
+    return [each for each in KV.values() if not (each.scale_bytes and shape.latent)]
 
 
 def weight_precision(name: str) -> WeightPrecision:
@@ -98,11 +112,10 @@ def sequence_bytes(shape: ModelShape, precision: KvPrecision, tokens: int, tenso
 
 
 def state_bytes(shape: ModelShape, tensor_parallel: int = 1) -> int:
-    """Bytes a sequence of the linear-attention layers' state, on one GPU: convolution in 16 bits, the rest
-    in 32."""
+    """Bytes a sequence of the linear-attention layers' state, on one GPU: convolution in 16 bits."""
     if shape.recurrent is None:
         return 0
-    each = 2 * shape.recurrent.conv_elements + 4 * shape.recurrent.state_elements
+    each = 2 * shape.recurrent.conv_elements + shape.recurrent.state_width * shape.recurrent.state_elements
     return shape.recurrent.count * each // tensor_parallel
 
 

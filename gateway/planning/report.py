@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from gateway.planning import flags as engine_flags
 from gateway.planning.advice import Lengths, Sequences, memory_sequences
+from gateway.planning.groups import better_group
 from gateway.planning.pool import BlockPool
 from gateway.planning.precision import (
     KV,
     layer_token_bytes,
     mha_token_bytes,
     mqa_token_bytes,
+    offered,
     sequence_bytes,
     token_bytes,
 )
@@ -20,6 +22,7 @@ from gateway.planning.result import (
     AttentionRow,
     Flags,
     GpuFacts,
+    GroupRow,
     Latency,
     LengthRow,
     Memory,
@@ -31,9 +34,11 @@ from gateway.planning.result import (
 from gateway.planning.roofline import (
     BANDWIDTH_EFFICIENCY,
     COMPUTE_EFFICIENCY,
-    decode_seconds,
     prefill_flops,
     prefill_seconds,
+    step_bound,
+    step_estimate,
+    ttft_estimate,
 )
 from gateway.planning.savings import cached_tokens, reservation
 from gateway.planning.shape import AttentionKind
@@ -52,6 +57,7 @@ def build(
     *,
     precision: Advice,
     flags: Flags,
+    groups: list[GroupRow],
 ) -> Plan:
     shape, workload = deployment.shape, deployment.workload
     per_token = token_bytes(shape, deployment.kv)
@@ -76,8 +82,9 @@ def build(
         gpu=_gpu(deployment),
         memory=_memory(deployment),
         attention=_attention(deployment),
-        precisions=[_precision_row(deployment, name, lengths.max_model_len) for name in KV if name != "bf16"],
+        precisions=[_precision_row(deployment, name, lengths.max_model_len) for name in _names(deployment)],
         lengths=[_length(deployment, pool, tokens) for tokens in LENGTHS],
+        groups=groups,
         reservation=reservation(
             workload.concurrency,
             lengths.max_model_len,
@@ -91,12 +98,17 @@ def build(
         warnings=[
             *lengths.warnings,
             *sequences.warnings,
+            *better_group(groups, deployment.tensor_parallel),
             *_slow(deployment, latency),
             *engine_flags.unsupported(deployment),
         ],
         notes=_notes(deployment),
         flags=flags,
     )
+
+
+def _names(deployment: Deployment) -> list[str]:
+    return [each.name for each in offered(deployment.shape) if each.name != "bf16"]
 
 
 def _tokens(deployment: Deployment, pool: BlockPool, max_model_len: int) -> int:
@@ -201,12 +213,13 @@ def _length(deployment: Deployment, pool: BlockPool, tokens: int) -> LengthRow:
         kv_bytes=sequence_bytes(deployment.shape, deployment.kv, tokens),
         blocks=pool.blocks_for(tokens),
         sequences=pool.concurrency(tokens),
+        known=tokens <= (deployment.shape.max_positions or tokens),
     )
 
 
 def _prefix(deployment: Deployment, pool: BlockPool, sequences: Sequences) -> PrefixSaving:
     workload = deployment.workload
-    wanted = -(-workload.concurrency // deployment.replicas)
+    wanted = deployment.wanted
     sharing = max(1, min(sequences.value, wanted))
     tokens = cached_tokens(workload.prefix, workload.input_mean, deployment.block_size)
     common = sum(tokens // table.block_tokens for table in pool.tables if table.window is None)
@@ -230,31 +243,16 @@ def _latency(deployment: Deployment, sequences: Sequences) -> Latency:
     def prefill(tokens: int, cached: int) -> float:
         return prefill_seconds(shape, speed, tokens=tokens, cached=cached, weights=weights)
 
-    def estimate(tokens: int, cached: int) -> float:
-        arithmetic = prefill_flops(shape, tokens, cached) / speed.flops / COMPUTE_EFFICIENCY
-        return max(arithmetic, weights.total / speed.bandwidth / BANDWIDTH_EFFICIENCY)
-
-    def step(batch: int) -> float:
-        return decode_seconds(
-            shape,
-            speed,
-            deployment.kv,
-            batch=batch,
-            context=workload.mean_tokens,
-            weights=weights,
-            tensor_parallel=deployment.tensor_parallel,
-        )
-
-    loaded = min(sequences.value, -(-workload.concurrency // deployment.replicas))
+    loaded = min(sequences.value, deployment.wanted)
     return Latency(
         ttft_cold_bound=prefill(workload.input_mean, 0),
-        ttft_cold=estimate(workload.input_mean, 0),
+        ttft_cold=ttft_estimate(deployment, workload.input_mean, 0),
         ttft_warm_bound=prefill(workload.input_mean, cached),
-        ttft_warm=estimate(workload.input_mean, cached),
-        ttft_longest=estimate(workload.input_longest, 0),
-        itl_bound=step(1),
-        itl=step(1) / BANDWIDTH_EFFICIENCY,
-        itl_loaded=step(loaded) / BANDWIDTH_EFFICIENCY,
+        ttft_warm=ttft_estimate(deployment, workload.input_mean, cached),
+        ttft_longest=ttft_estimate(deployment, workload.input_longest, 0),
+        itl_bound=step_bound(deployment, 1),
+        itl=step_estimate(deployment, 1),
+        itl_loaded=step_estimate(deployment, loaded),
         loaded_sequences=loaded,
         compute_efficiency=COMPUTE_EFFICIENCY,
         bandwidth_efficiency=BANDWIDTH_EFFICIENCY,

@@ -8,6 +8,9 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 
+BLOCK, MLA_BLOCK = 16, 64
+"""vLLM's default, and what its fast MLA kernels take (FlashMLA 64, FlashInfer 32 and 64)."""
+
 
 class DoesNotFit(InvalidRequest):
     """The request makes sense, and the memory is too small for it."""
@@ -37,11 +40,14 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tensor_parallel: int | None = None
     weights: str | None = None
     """A name in precision.WEIGHTS; default: what the checkpoint holds."""
-    kv: str = "fp16"
+    kv: str = "auto"
+    """A name in precision.KV; auto is what engines keep unless they are told: fp8 where the checkpoint was
+    calibrated for it, 16 bits otherwise."""
     gpu_memory_utilization: float = 0.9
     reserve_gib: float | None = None
     """Memory a GPU that is neither weights nor K/V, in place of the estimate."""
-    block_size: int = 16
+    block_size: int | None = None
+    """Tokens; default: 16, and 64 for MLA, whose kernels want it."""
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
@@ -69,7 +75,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
         if self.reserve_gib is not None and not 0 <= self.reserve_gib < float("inf"):
             raise InvalidRequest(f"reserve_gib cannot be {self.reserve_gib}", param="reserve_gib")
-        if self.block_size % 8 or self.block_size > 1024:
+        if self.block_size is not None and (self.block_size % 8 or self.block_size > 1024):
             raise InvalidRequest("block_size is a multiple of 8 up to 1024", param="block_size")
         tensor_parallel = self.tensor_parallel or 1
         if self.gpus is not None and self.gpus % tensor_parallel:
@@ -87,3 +93,13 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         value = getattr(self, name)
         if value is not None and not 0 < value < float("inf"):
             raise InvalidRequest(f"{name} must be above 0, not {value}", param=name)
+
+
+def check_batch(sequences: int, tokens: int) -> None:
+    """Engines refuse to start with more sequences than a step has tokens: each decodes one."""
+    if sequences > tokens:
+        raise InvalidRequest(
+            f"max_num_seqs ({sequences:,}) is above max_num_batched_tokens ({tokens:,}): engines refuse that,"
+            " since each sequence decodes one token a step",
+            param="max_num_seqs",
+        )

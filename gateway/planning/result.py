@@ -75,6 +75,27 @@ class LengthRow(msgspec.Struct, frozen=True, kw_only=True):
     blocks: int
     sequences: float
     """At once, in one replica; below 1: it does not fit."""
+    known: bool
+    """Whether the model knows so many positions."""
+
+
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to share the GPUs: `replicas` groups of `tensor_parallel`. Figures are of one replica."""
+
+    tensor_parallel: int
+    replicas: int
+    wanted: int
+    """Requests at once."""
+    fits: bool
+    """Holds the weights and the workload's longest request; without, the figures below are 0."""
+    sequences: int = 0
+    """Mean ones at once, by memory and by the target between tokens."""
+    by_memory: int = 0
+    ttft_warm: float = 0.0
+    """Estimates, in seconds, as in Latency."""
+    itl_loaded: float = 0.0
+    meets: bool = False
+    """All of the workload at once, within its targets."""
 
 
 class PrefixSaving(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,11 +141,14 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     vllm: list[str]
     sglang: list[str]
     values: str
-    """YAML for the Helm chart."""
+    """YAML for the Helm chart, with vLLM …"""
+    sglang_values: str
+    """… and with SGLang."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kv_precision: str
+    """fp16 stands for 16 bits of either kind."""
     kv_bytes_per_token: int
     """What one more token adds over all layers, in one copy."""
     kv_bytes_per_token_long: int
@@ -150,6 +174,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     attention: list[AttentionRow]
     precisions: list[PrecisionRow]
     lengths: list[LengthRow]
+    groups: list[GroupRow]
+    """Every even sharing of the GPUs; gpu.tensor_parallel names the one that was planned."""
     reservation: Reservation
     prefix: PrefixSaving
     latency: Latency

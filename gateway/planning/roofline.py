@@ -9,10 +9,14 @@ query-key pair. Decode is bound by memory: every step reads the weights once and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gateway.planning.catalog import Gpu
 from gateway.planning.precision import KvPrecision, WeightPrecision, WeightSizes, sequence_bytes
-from gateway.planning.shape import ModelShape
+from gateway.planning.shape import LayerKv, ModelShape
+
+if TYPE_CHECKING:
+    from gateway.planning.planner import Deployment
 
 COMPUTE_EFFICIENCY = 0.45
 BANDWIDTH_EFFICIENCY = 0.75
@@ -41,17 +45,22 @@ def prefill_flops(shape: ModelShape, tokens: int, cached: int = 0) -> float:
     linear = 2.0 * new * (weights.dense + weights.active_experts) + 2.0 * weights.output
     pairs = 0.0
     for layers in shape.attention:
-        pairs += layers.count * _pairs(tokens, cached, layers.kv.window)
+        pairs += layers.count * _pairs(tokens, cached, layers.kv)
     return linear + 2.0 * shape.heads * (shape.score_dim + shape.mix_dim) * pairs
 
 
-def _pairs(tokens: int, cached: int, window: int | None) -> float:
-    """Query-key pairs under a causal mask: position p sees p + 1 keys, or its window."""
+def _pairs(tokens: int, cached: int, kv: LayerKv) -> float:
+    """Query-key pairs under a causal mask: position p sees p + 1 keys, or its window, or its chunk so far."""
+
+    def triangle(n: int) -> float:
+        return n * (n + 1) / 2
 
     def below(n: int) -> float:
-        if window is None or n <= window:
-            return n * (n + 1) / 2
-        return window * (window + 1) / 2 + (n - window) * window
+        if kv.window is None or n <= kv.window:
+            return triangle(n)
+        if kv.chunked:
+            return n // kv.window * triangle(kv.window) + triangle(n % kv.window)
+        return triangle(kv.window) + (n - kv.window) * kv.window
 
     return below(tokens) - below(cached)
 
@@ -88,3 +97,27 @@ def _untouched(shape: ModelShape, batch: int) -> float:
     if not shape.experts_total:
         return 0.0
     return (1 - shape.experts_per_token / shape.experts_total) ** batch
+
+
+def step_bound(deployment: Deployment, batch: int) -> float:
+    """Seconds of one decode step of `batch` mean sequences in one replica, at the published peaks."""
+    return decode_seconds(
+        deployment.shape,
+        deployment.speed,
+        deployment.kv,
+        batch=batch,
+        context=deployment.workload.mean_tokens,
+        weights=deployment.sizes,
+        tensor_parallel=deployment.tensor_parallel,
+    )
+
+
+def step_estimate(deployment: Deployment, batch: int) -> float:
+    return step_bound(deployment, batch) / BANDWIDTH_EFFICIENCY
+
+
+def ttft_estimate(deployment: Deployment, tokens: int, cached: int) -> float:
+    """Seconds to the first token of a prompt of `tokens`, of which `cached` are in the cache."""
+    speed = deployment.speed
+    arithmetic = prefill_flops(deployment.shape, tokens, cached) / speed.flops / COMPUTE_EFFICIENCY
+    return max(arithmetic, deployment.sizes.total / speed.bandwidth / BANDWIDTH_EFFICIENCY)

@@ -29,6 +29,8 @@ class LayerKv:
     """MLA: no heads to split, so every GPU of a tensor-parallel group holds the whole vector."""
     index_bytes: int = 0
     """Bytes a token beside K and V (sparse attention's index keys), whatever the K/V precision."""
+    chunked: bool = False
+    """The window does not slide: tokens see their own chunk of `window` tokens, from its start (Llama 4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,9 @@ class RecurrentLayers:
     conv_elements: int
     """In the model's 16-bit type, a layer and sequence."""
     state_elements: int
-    """In float32, a layer and sequence."""
+    """A layer and sequence."""
+    state_width: int = 4
+    """Bytes of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,8 @@ class ModelShape:
     parameters: Parameters
     checkpoint: str = "bf16"
     """Weight precision of the published checkpoint: a name in precision.WEIGHTS."""
+    kv: str = "fp16"
+    """K/V precision that engines take from the checkpoint if nothing else is said: a name in precision.KV."""
     experts_total: int = 0
     experts_per_token: int = 0
     weights_bytes: int | None = None
@@ -117,6 +123,15 @@ class ModelShape:
         if widest.kv_heads == self.heads:
             return AttentionKind.MHA
         return AttentionKind.MQA if widest.kv_heads == 1 else AttentionKind.GQA
+
+    @property
+    def latent(self) -> bool:
+        return any(layers.kv.latent for layers in self.attention)
+
+    @property
+    def sparse_latent(self) -> bool:
+        """MLA with an index that picks the tokens to attend to (DeepSeek-V3.2)."""
+        return any(layers.kv.latent and layers.kv.index_bytes for layers in self.attention)
 
     @property
     def hybrid(self) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.planning.catalog import Catalog
+from gateway.planning.catalog import Catalog, weights_of
 from gateway.planning.config import shape_from_config
 from gateway.planning.gguf import shape_from_gguf
 from gateway.planning.request import PlanRequest
@@ -27,7 +28,15 @@ def resolve_model(request: PlanRequest, catalog: Catalog, *, read_files: bool) -
             return shape_from_path(path)
         if path.suffix in (".json", ".gguf") or request.model.startswith((".", "/", "~")):
             raise InvalidRequest(f"no file {request.model}", param="model")
-    return catalog.model(request.model).shape()
+    shape = catalog.model(request.model).shape()
+    quantised = weights_of(request.model)
+    if quantised is None:
+        return shape
+    if "/" not in request.model:
+        return replace(shape, name=request.model)
+    # a repository: that is what the engine is to load
+    source = f"https://huggingface.co/{request.model}"
+    return replace(shape, name=request.model, checkpoint=quantised, source=source)
 
 
 def shape_from_path(path: Path) -> ModelShape:

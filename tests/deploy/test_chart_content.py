@@ -161,18 +161,22 @@ def test_the_reference_worker_understands_its_arguments(helm4: Tools) -> None:
     }  # fmt: skip
 
 
-def test_the_plan_s_chart_values_are_taken_as_they_are(helm4: Tools, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("engine_type", "first"), [("vllm", ""), ("sglang", "--model-path=")])
+def test_the_plan_s_chart_values_are_taken_as_they_are(
+    helm4: Tools, tmp_path: Path, engine_type: str, first: str
+) -> None:
     made = plan(PlanRequest(model="llama-3.1-70b", gpu="h100", gpus=8, kv="fp8"), Catalog.builtin())
     values = tmp_path / "plan.yaml"
-    values.write_text(made.flags.values)
-    wanted: dict[str, Any] = yaml.safe_load(made.flags.values)["engine"]
+    text = made.flags.values if engine_type == "vllm" else made.flags.sglang_values
+    values.write_text(text)
+    wanted: dict[str, Any] = yaml.safe_load(text)["engine"]
     rendered = render(helm4, values)
     spec = rendered.get("Deployment", f"{NAME}-engine")["spec"]
     engine = rendered.container(f"{NAME}-engine", "engine")
     assert spec["replicas"] == wanted["replicas"]
     assert spec["template"]["spec"]["nodeSelector"] == wanted["nodeSelector"]
     assert engine["resources"]["limits"] == wanted["resources"]["limits"]
-    assert engine["args"] == [wanted["model"], "--host=0.0.0.0", "--port=8000", *wanted["args"]]
+    assert engine["args"] == [first + wanted["model"], "--host=0.0.0.0", "--port=8000", *wanted["args"]]
     flags(engine["args"][1:])
 
 

@@ -102,6 +102,9 @@ def test_what_does_not_fit_is_status_1_and_says_how_many_would() -> None:
         (["--gpu", "l4"], "name a model"),
         (["qwen2-7b", "--gpu", "l4", "--kv-dtype", "fp3"], "'fp3' is not one of"),
         (["qwen2-7b", "--gpu", "l4", "--gpu-memory-utilization", "90"], "share above 0"),
+        (["qwen2-7b", "--gpu", "l4", "--tokens-in", "0"], "input_mean must be at least 1"),
+        (["qwen2-7b", "--gpu", "l4", "--tokens-in", "0", "--prefix", "50%"], "input_mean must be at least 1"),
+        (["nosuch", "--gpu", "l4"], "no model 'nosuch' in the table; --list names all"),
         (["qwen2-7b", "--gpu", "l4", "--tokens-in", "many"], "not MEAN or MEAN:LONGEST"),
         (["qwen2-7b", "--gpu", "l4", "--prefix", "most"], "neither tokens nor a share"),
         (["qwen2-7b", "--gpu", "l4", "--scenario", "dreams"], "no scenario 'dreams'"),
@@ -120,3 +123,17 @@ def test_the_list_of_names() -> None:
     assert "qwen2-7b" in result.stdout
     assert "mi300x" in result.stdout
     assert "long-document" in result.stdout
+
+
+def test_ways_to_share_the_gpus_are_shown_side_by_side() -> None:
+    result = run("llama-3.1-70b", "--gpu", "a100-40", "--gpus", "8")
+    assert result.exit_code == 0
+    assert "Ways to share 8 GPUs" in result.stdout
+    assert "→ 8" in result.stdout
+    assert result.stdout.count("meets it") == 1
+    assert "Ways to share" not in run("qwen2-7b", "--gpu", "l4").stdout
+
+
+def test_a_length_that_the_model_does_not_know_is_marked() -> None:
+    row = next(line for line in run("qwen2-7b", "--gpu", "l4").stdout.splitlines() if "131,072" in line)
+    assert "the model knows 32,768" in row

@@ -165,7 +165,7 @@ def test_qwen3_coder_30b_at_its_full_length_is_24_gib(catalog: Catalog) -> None:
 
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="fp16, bf16, fp8, int8, int4"):
-        kv_precision("fp7")
+        kv_precision("fp7", shape(Catalog.builtin(), "qwen2-7b"))
 
 
 @pytest.mark.parametrize(("kept", "planned"), [("float16", "fp16"), ("int8", "int8")])

@@ -75,7 +75,6 @@ def test_more_gpus_than_kv_heads_hold_copies() -> None:
 def test_a_fleet_without_a_group_size_gets_the_smallest_that_fits() -> None:
     found = planned("llama-3.1-70b", "h100", gpus=8)
     assert (found.gpu.tensor_parallel, found.gpu.replicas) == (2, 4)
-    assert planned(gpus=4).gpu.replicas == 4
 
 
 def test_advice_for_a_comfortable_chat() -> None:
@@ -184,6 +183,11 @@ def test_weights_that_do_not_fit_say_how_many_gpus_would() -> None:
         ({"kv": "fp3"}, "K/V precision 'fp3'"),
         ({"max_model_len": 0}, "max_model_len must be above 0"),
         ({"ttft_target": -1.0}, "ttft_target"),
+        ({"ttft_target": 0.0}, "ttft_target must be above 0"),
+        ({"itl_target": 0.0}, "itl_target must be above 0"),
+        ({"input_mean": 0}, "input_mean must be at least 1"),
+        ({"output_mean": 0}, "output_mean must be at least 1"),
+        ({"input_longest": 0}, "input_longest .0. is below"),
     ],
 )
 def test_nonsense_is_refused_by_name(fields: dict[str, Any], message: str) -> None:
@@ -293,10 +297,127 @@ def test_flags_and_chart_values() -> None:
     assert msgspec.json.decode(events.partition("=")[2])["enable_kv_cache_events"] is True
 
 
+@pytest.mark.parametrize("kv", ["int8", "int4"])
+def test_a_precision_that_no_engine_has_for_the_model_is_refused(kv: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"no {kv} for the latent K/V of deepseek-v3"):
+        planned("deepseek-v3", "h200", gpus=8, kv=kv)
+    assert [row.precision for row in planned("deepseek-v2-lite", "l40s").precisions] == ["fp16", "fp8"]
+
+
+@pytest.mark.parametrize("kv", ["int8", "int4"])
+def test_sglang_gets_the_sequences_of_the_cache_that_it_keeps(kv: str) -> None:
+    """It has no int8 and no int4: its flags are those of 16 bits."""
+    found, sixteen = planned(kv=kv), planned(kv="fp16")
+    assert found.max_num_seqs > sixteen.max_num_seqs == 57
+    assert f"--max-num-seqs {found.max_num_seqs}" in found.flags.vllm
+    assert found.flags.sglang == sixteen.flags.sglang
+    assert "--max-running-requests 57" in found.flags.sglang
+
+
+def test_sglang_serves_the_metrics_that_the_gateway_reads() -> None:
+    assert "--enable-metrics" in planned().flags.sglang
+
+
+def test_mla_gets_the_blocks_that_its_kernels_take() -> None:
+    dense, sparse = planned("deepseek-v3", "h200", gpus=8), planned("deepseek-v3.2", "h200", gpus=8)
+    assert "--block-size 64" in dense.flags.vllm
+    assert "--page-size 64" in sparse.flags.sglang
+    assert sparse.kv_bytes_per_block == 64 * 61 * (1152 + 132)
+    assert planned("llama-3.1-8b", "h100").block_size == 16
+
+
+def test_blocks_that_mla_kernels_do_not_take() -> None:
+    with pytest.raises(InvalidRequest, match="a block of 16 is no multiple of it"):
+        planned("deepseek-v3.2", "h200", gpus=8, block_size=16)
+    assert planned("deepseek-v3.2", "h200", gpus=8, block_size=128).block_size == 128
+    # ROCm's index takes blocks of 16, dense MLA has slower kernels for them
+    assert planned("deepseek-v3.2", "mi300x", gpus=8, block_size=16).block_size == 16
+    slow = planned("deepseek-v3", "h200", gpus=8, block_size=16)
+    assert any("--block-size 64" in warning for warning in slow.warnings)
+
+
+def test_a_plain_cap_is_not_said_to_be_the_target() -> None:
+    found = planned("llama-3.1-8b", "mi300x", kv="fp8", weights="fp8")
+    assert advice(found, "max-num-seqs") == (
+        "1,024",
+        "memory holds 2,010 mean sequences; more than 1,024 buys nothing",
+    )
+
+
+def test_a_step_has_a_token_for_each_sequence() -> None:
+    """vLLM refuses to start with more max-num-seqs than max-num-batched-tokens."""
+    found = planned(max_num_batched_tokens=16)
+    assert found.max_num_seqs == 16
+    assert "a step has 16 tokens" in advice(found, "max-num-seqs")[1]
+    for fields in ({"max_num_seqs": 2049}, {"max_num_seqs": 61, "max_num_batched_tokens": 60}):
+        with pytest.raises(InvalidRequest, match="above max_num_batched_tokens"):
+            planned(**fields)
+    assert planned(max_num_seqs=2048).max_num_seqs == 2048
+
+
+def test_a_gpu_without_bf16_is_told_to_use_fp16() -> None:
+    found = planned("qwen2.5-1.5b", "t4")
+    assert "--dtype float16" in found.flags.vllm
+    assert "--dtype float16" in found.flags.sglang
+    assert not any("--dtype" in flag for flag in planned().flags.vllm)
+
+
+def test_what_a_checkpoint_is_calibrated_for_is_kept_unless_said_otherwise() -> None:
+    scheme = {"num_bits": 8, "type": "float", "dynamic": False}
+    quantization = {
+        "quant_method": "compressed-tensors",
+        "format": "float-quantized",
+        "kv_cache_scheme": scheme,
+    }
+    config = CATALOG.model("llama-3.1-8b").config | {"quantization_config": quantization}
+    own = plan(PlanRequest(config=config, gpu="h100"), CATALOG)
+    assert (own.kv_precision, own.kv_bytes_per_token) == ("fp8", 65_536)
+    wide = plan(PlanRequest(config=config, gpu="h100", kv="fp16"), CATALOG)
+    assert wide.kv_bytes_per_token == 131_072
+    assert "--kv-cache-dtype bfloat16" in wide.flags.vllm
+    modelopt = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    again = plan(PlanRequest(config=config | {"quantization_config": modelopt}, gpu="h100"), CATALOG)
+    assert again.kv_precision == "fp8"
+
+
+def test_lengths_beyond_what_the_model_knows_are_marked() -> None:
+    assert [row.known for row in planned().lengths] == [True, True, True, True, False]
+    assert all(row.known for row in planned("llama-3.1-8b", "h100").lengths)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("Qwen/Qwen2-7B-Instruct-AWQ", "int4"),
+        ("Qwen/Qwen2-7B-Instruct-GPTQ-Int4", "int4"),
+        ("Qwen/Qwen2-7B-Instruct-GPTQ-Int8", "int8"),
+        ("neuralmagic/Qwen2-7B-Instruct-FP8", "fp8"),
+    ],
+)
+def test_a_quantised_repository_is_planned_with_its_weights(name: str, weights: str) -> None:
+    found = planned(name)
+    assert (found.model.weights, found.kv_bytes_per_token) == (weights, 57_344)
+    assert f"model: {name}" in found.flags.values
+    assert not any("quantised so" in warning for warning in found.warnings)
+    assert planned(name, weights="bf16").model.weights == "bf16"
+
+
+def test_a_quantised_name_without_an_owner_says_what_to_serve() -> None:
+    found = planned("qwen2-7b-awq")
+    assert found.model.weights == "int4"
+    assert any("serve one in place of this" in warning for warning in found.warnings)
+
+
+def test_chart_values_for_either_engine() -> None:
+    found = planned()
+    assert "type: vllm" in found.flags.values
+    assert "--max-num-seqs=57" in found.flags.values
+    assert "type: sglang" in found.flags.sglang_values
+    assert "--max-running-requests=57" in found.flags.sglang_values
+
+
 def test_what_engines_cannot_do_is_said() -> None:
     assert any("SGLang has no int8 K/V" in warning for warning in planned(kv="int8").warnings)
-    latent = planned("deepseek-v2-lite", "l40s", kv="int8")
-    assert any("no int8 for MLA" in warning for warning in latent.warnings)
     assert any("need a checkpoint quantised so" in warning for warning in planned(weights="int4").warnings)
     assert any("no fp8 units" in warning for warning in planned(gpu="a10g", weights="fp8").warnings)
 
