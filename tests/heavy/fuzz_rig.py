@@ -78,5 +78,6 @@ FIELDS = st.sampled_from(
 )  # fmt: skip
 PATHS = st.sampled_from(
     ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings",
-     "/v1/messages/count_tokens", "/tokenize", "/v1/audio/transcriptions", "/v1/models", "/x")
+     "/v1/messages/count_tokens", "/tokenize", "/v1/audio/transcriptions", "/v1/models", "/v1/responses/x",
+     "/v1/responses/x/cancel", "/x")
 )  # fmt: skip
