@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from gateway.meters import Count, Counter, Histogram, Spread
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 GAP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -32,7 +34,8 @@ class Metrics:
         self._decisions: dict[tuple[str, str, str], PerDecision] = {}
 
         def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
-            made = Counter(name, text, labels, registry=self.registry)
+            made = Counter(name, text, labels)
+            self.registry.register(made)
             if "worker" in labels:
                 self._of_workers.append(made)
             return made
@@ -40,7 +43,8 @@ class Metrics:
         def histogram(
             name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...] = SECONDS
         ) -> Histogram:
-            made = Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+            made = Histogram(name, text, labels, buckets)
+            self.registry.register(made)
             if "worker" in labels:
                 self._of_workers.append(made)
             return made
@@ -209,7 +213,7 @@ class Metrics:
         for pair in [pair for pair in self._per_worker if pair[1] == worker]:
             del self._per_worker[pair]
         for metric in self._of_workers:
-            metric.remove_by_labels({"worker": worker})
+            metric.remove_where("worker", worker)
 
     def decision(self, model: str, policy: str, reason: str) -> PerDecision:
         key = (model, policy, reason)
@@ -223,8 +227,8 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class PerDecision:
-    count: Counter
-    seconds: Histogram
+    count: Count
+    seconds: Spread
 
 
 class Ends:
@@ -234,10 +238,10 @@ class Ends:
 
     def __init__(self, metrics: Metrics, model: str, worker: str) -> None:
         self._metrics, self._model, self._worker = metrics, model, worker
-        self._requests: dict[tuple[str, str, int], Counter] = {}
-        self._ends: dict[str, Histogram] = {}
+        self._requests: dict[tuple[str, str, int], Count] = {}
+        self._ends: dict[str, Spread] = {}
 
-    def requests(self, endpoint: str, outcome: str, code: int) -> Counter:
+    def requests(self, endpoint: str, outcome: str, code: int) -> Count:
         key = (endpoint, outcome, code)
         child = self._requests.get(key)
         if child is None:
@@ -245,7 +249,7 @@ class Ends:
             self._requests[key] = child
         return child
 
-    def request_seconds(self, outcome: str) -> Histogram:
+    def request_seconds(self, outcome: str) -> Spread:
         child = self._ends.get(outcome)
         if child is None:
             child = self._metrics.request_seconds.labels(self._model, self._worker, outcome)
@@ -274,7 +278,7 @@ class PerWorker(Ends):
         self.ttft_partial = metrics.ttft.labels(model, worker, "partial")
         self.ttft_warm = metrics.ttft.labels(model, worker, "warm")
 
-    def ttft(self, matched_tokens: int, prompt_tokens: int) -> Histogram:
+    def ttft(self, matched_tokens: int, prompt_tokens: int) -> Spread:
         if matched_tokens <= 0:
             return self.ttft_cold
         return self.ttft_warm if matched_tokens >= 0.8 * prompt_tokens else self.ttft_partial

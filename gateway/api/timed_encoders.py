@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from prometheus_client import Histogram
-
+from gateway.meters import Histogram, Spread
 from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt
 from gateway.types import Clock
 
@@ -30,7 +29,7 @@ def timed(encoders: Encoders, seconds: Histogram, clock: Clock) -> Encoders:
 
 
 class _Timed:
-    def __init__(self, inner: PromptEncoder, seconds: Histogram, clock: Clock) -> None:
+    def __init__(self, inner: PromptEncoder, seconds: Spread, clock: Clock) -> None:
         self.inner = inner
         self.name = inner.name
         self.exact = inner.exact
