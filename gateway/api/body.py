@@ -33,9 +33,7 @@ async def read_body(receive: Callable[[], Awaitable[Any]], limit: int, timeout: 
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientLeft
-    body: bytes = message.get("body", b"")
-    if len(body) > limit:
-        raise BodyTooLarge(f"the request's body has more than {limit} bytes")
+    body = within(message.get("body", b""), limit)
     if not message.get("more_body", False):
         return body
     parts, size = [body], len(body)
@@ -53,6 +51,13 @@ async def read_body(receive: Callable[[], Awaitable[Any]], limit: int, timeout: 
     except TimeoutError as error:
         raise RequestTimeout(f"the request's body did not arrive within {timeout:g} s") from error
     return b"".join(parts)
+
+
+def within(body: bytes, limit: int) -> bytes:
+    """`body` itself. Raises BodyTooLarge."""
+    if len(body) > limit:
+        raise BodyTooLarge(f"the request's body has more than {limit} bytes")
+    return body
 
 
 async def decode_body(body: bytes, encoding: bytes, limit: int) -> bytes:

@@ -14,6 +14,9 @@ Identify: TypeAlias = Callable[[Mapping[bytes, bytes], Fields | None], Caller]
 _LONGEST_S = 86_400.0
 _TIERS = {"priority": -1, "flex": 1}
 _MOST_URGENT, _LEAST_URGENT = -1, 9
+_HEADERS = frozenset((b"x-session-id", b"x-priority", b"x-request-timeout"))
+_FIELDS = frozenset(("prompt_cache_key", "user", "service_tier"))
+_NOBODY = Caller()
 
 
 def anonymous(headers: Mapping[bytes, bytes], fields: Fields | None) -> Caller:
@@ -23,6 +26,8 @@ def anonymous(headers: Mapping[bytes, bytes], fields: Fields | None) -> Caller:
     the header ``X-Priority`` (lower goes first, as in vLLM's own field), or OpenAI's ``service_tier``. The
     header ``X-Request-Timeout`` says how many seconds it will wait for all of it.
     """
+    if _HEADERS.isdisjoint(headers) and (not fields or _FIELDS.isdisjoint(fields)):
+        return _NOBODY
     session = headers.get(b"x-session-id", b"").decode("latin-1")
     fields = fields or {}
     for name in ("prompt_cache_key", "user"):

@@ -56,9 +56,13 @@ class Door:
     redactor: Redactor = field(init=False, compare=False, repr=False)
     _flat: frozenset[str] = field(init=False, compare=False, repr=False)
     _nested: tuple[tuple[str, tuple[str, ...]], ...] = field(init=False, compare=False, repr=False)
+    _outer: frozenset[str] = field(init=False, compare=False, repr=False)
+    """Names of the objects that `_nested` looks into."""
     _spelled: Mapping[str, re.Pattern[bytes]] = field(init=False, compare=False, repr=False)
     _exact: frozenset[bytes] = field(init=False, compare=False, repr=False)
     _prefixes: tuple[bytes, ...] = field(init=False, compare=False, repr=False)
+    _initials: frozenset[int] = field(init=False, compare=False, repr=False)
+    """What the listed headers begin with: most headers are passed by their first byte."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -67,11 +71,16 @@ class Door:
         inner = [name for name in self.body_fields if "." in name]
         inner += [f"{EXTRA}.{name}" for name in self.body_fields if not name.startswith(EXTRA)]
         put(self, "_nested", tuple((name, tuple(name.split("."))) for name in inner))
+        put(self, "_outer", frozenset(path[0] for _, path in self._nested))
         steps = {step for _, path in self._nested for step in path[:-1]}
         put(self, "_spelled", {step: _in_any_spelling(step) for step in steps})
         names = [name.lower().encode() for name in self.headers]
         put(self, "_exact", frozenset(name for name in names if not name.endswith(b"*")))
         put(self, "_prefixes", tuple(name[:-1] for name in names if name.endswith(b"*")))
+        initials = {name[0] for name in (*self._exact, *self._prefixes) if name}
+        # an underscore stands for a hyphen, and a bare * for anything
+        initials |= {ord("_")} if ord("-") in initials else set()
+        put(self, "_initials", frozenset(range(256) if b"" in self._prefixes else initials))
 
     @classmethod
     def open(cls) -> Door:
@@ -89,6 +98,8 @@ class Door:
 
     def fields_in(self, fields: Mapping[str, Any]) -> list[str]:
         """Names of what a body must not say. Raises InvalidRequest where the door refuses."""
+        if self._flat.isdisjoint(fields) and self._outer.isdisjoint(fields):
+            return []
         found = [name for name in fields if name in self._flat]
         found += [name for name, path in self._nested if _has(fields, path)]
         if found and self.refuse:
@@ -98,6 +109,8 @@ class Door:
     def doubtful_in(self, body: bytes, fields: Mapping[str, Any]) -> list[str]:
         """Names of fields in objects that the JSON `body` may hold twice. Only the last was judged, and
         an engine may take the first: a body without these fields, written anew, has one."""
+        if self._outer.isdisjoint(fields):
+            return []
         return [
             name
             for name, path in self._nested
@@ -107,7 +120,13 @@ class Door:
     def headers_in(self, headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
         """Names of headers that must not pass, as they were given: some servers read ``_`` as ``-``. Raises
         InvalidRequest where the door refuses."""
-        found = [name for name, _ in headers if self._lists(name) or self._lists(name.replace(b"_", b"-"))]
+        initials = self._initials
+        found = [
+            name
+            for name, _ in headers
+            if name[:1] and name[0] in initials
+            if self._lists(name) or self._lists(name.replace(b"_", b"-"))
+        ]
         if found and self.refuse:
             name = found[0].decode("latin-1")
             raise InvalidRequest(f"the header {name!r} is not accepted from clients", param=name)

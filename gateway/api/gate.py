@@ -69,8 +69,12 @@ class Visit:
             return said
         # sessions of two keys are two sessions, whatever they call them
         session = f"{key.id}\x1f{said.session}" if said.session else ""
-        return replace(
-            said, key=key.id, weight=key.weight, priority=max(key.priority, said.priority), session=session
+        return Caller(
+            key=key.id,
+            weight=key.weight,
+            priority=max(key.priority, said.priority),
+            session=session,
+            deadline_s=said.deadline_s,
         )
 
     def door(self, door: Door) -> Door:

@@ -19,7 +19,15 @@ _ALWAYS = HOP_BY_HOP | frozenset(
     )
 )
 _TRACE_CONTEXT = frozenset((b"traceparent", b"tracestate"))
-_READABLE = _ALWAYS | {b"accept-encoding"}
+_DROPPED = {
+    (readable, anonymous, traced): _ALWAYS
+    | (frozenset((b"accept-encoding",)) if readable else frozenset())
+    | (CREDENTIALS if anonymous else frozenset())
+    | (_TRACE_CONTEXT if traced else frozenset())
+    for readable in (False, True)
+    for anonymous in (False, True)
+    for traced in (False, True)
+}
 _MAX_ID = 128
 _TRACEPARENT = re.compile(
     rb"[0-9a-f]{2}-(?!0{32})(?P<trace>[0-9a-f]{32})-[0-9a-f]{16}-(?P<flags>[0-9a-f]{2})(-.*)?"
@@ -57,15 +65,15 @@ def headers_to_worker(
     """The client's headers as a worker gets them. `readable`: the answer must not be compressed, for its
     usage is read in passing. `own_authorization` and `trace` go in place of the client's words. `dp_rank`
     pins it to one rank of an engine that has several."""
-    drop = _READABLE if readable else _ALWAYS
+    drop = _DROPPED[readable, not with_authorization or own_authorization is not None, bool(trace)]
     if blocked:
         drop = drop.union(blocked)
-    if not with_authorization or own_authorization is not None:
-        drop = drop | CREDENTIALS
-    if trace:
-        drop = drop | _TRACE_CONTEXT
     # servers that read `_` as `-` would take these for the ones that are dropped
-    out = [header for header in end_to_end(headers, drop) if header[0].replace(b"_", b"-") not in drop]
+    out = [
+        header
+        for header in end_to_end(headers, drop)
+        if header[0].find(b"_") < 0 or header[0].replace(b"_", b"-") not in drop
+    ]
     if readable:
         out.append((b"accept-encoding", b"identity"))
     if own_authorization is not None:

@@ -11,12 +11,15 @@ import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
-from httptools import HttpParserError
+from httptools import HttpParserError, parse_url
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
+
+from gateway.api.direct import DIRECT, DirectOutlet
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refusal = _MALFORMED
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
+        self._outlet: DirectOutlet | None = None
+        """Of the request that is being answered; another may have come behind it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -86,6 +91,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         self._stop_send_timer()
         super().connection_lost(exc)
+        if self._outlet is not None:
+            self._outlet.left()
 
     def data_received(self, data: bytes) -> None:
         if self.parser is None or self.transport.is_closing():
@@ -126,7 +133,42 @@ class GuardedProtocol(HttpToolsProtocol):
         self._check_head()
         self._in_body, self._only_framing = True, False
         self._framing_bytes = self._trailers = self._trailer_bytes = 0
-        super().on_headers_complete()
+        self._begin_cycle()
+
+    def _begin_cycle(self) -> None:
+        """The request's head is whole: an application gets it, or it waits behind the one before it."""
+        scope, version = self.scope, self.parser.get_http_version()
+        url = parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
+        scope["raw_path"] = self.root_path.encode("ascii") + url.path
+        scope["query_string"] = url.query or b""
+        before = self.cycle
+        cycle = self.cycle = RequestResponseCycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        scope[DIRECT] = DirectOutlet(cycle)  # type: ignore[typeddict-unknown-key]
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._outlet = cycle.scope[DIRECT]  # type: ignore[typeddict-item]
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes, self._only_framing = 0, False
@@ -138,12 +180,16 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        if self._outlet is not None:
+            self._outlet.paused()
         if self._send_timer is None:
             self._send_timer = self.loop.call_later(self._limits.send_timeout, self._on_send_timeout)
 
     def resume_writing(self) -> None:
         self._stop_send_timer()
         super().resume_writing()
+        if self._outlet is not None:
+            self._outlet.resumed()
 
     def send_400_response(self, msg: str) -> None:
         """Called where the parser gives up: `_check_head` may have said why."""

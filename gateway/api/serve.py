@@ -16,9 +16,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from gateway.api.body import ClientLeft, read_body
+from gateway.api.body import ClientLeft, read_body, within
 from gateway.api.call import Call, ReadPrompt, understand
-from gateway.api.client_watch import ClientWatch, Receive
+from gateway.api.client_watch import ClientWatch, DirectWatch, Receive
+from gateway.api.direct import DIRECT, DirectOutlet
 from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
 from gateway.api.errors import Answer, error_answer, error_event
@@ -42,7 +43,7 @@ from gateway.routing.route import Outcome, Route, RouterProtocol
 from gateway.types import Clock, WorkerId
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.headers import Headers, value_of
-from gateway.upstream.outlet import ClientGone, Outlet, Send
+from gateway.upstream.outlet import AsgiOutlet, ClientGone, Outlet, Send
 from gateway.upstream.proxy import AnswerPlan, Exchange
 from gateway.upstream.timeouts import Timeouts
 from gateway.upstream.wire import UpstreamRequest
@@ -112,16 +113,17 @@ class ProxyService:
         story = Story(identifier.decode(), endpoint.name, self._clock(), trace_id=trace_id(scope["headers"]))
         trace = self._tracer.begin(scope["headers"], endpoint.name)
         story.trace_headers = trace.headers
-        outlet = Outlet(send)
-        watch: ClientWatch | None = None
+        direct: DirectOutlet | None = scope.get(DIRECT)
+        outlet: Outlet = AsgiOutlet(send) if direct is None else direct
+        watch: ClientWatch | DirectWatch | None = None
         visit = Visit()
         try:
             visit = await self._gate.enter(scope["headers"], endpoint)
             story.key = visit.key_id
-            body = await read_body(receive, self._options.max_body, self._options.body_timeout)
+            body = await self._body(receive, direct)
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - a coroutine that runs has one
-            watch = ClientWatch(receive, outlet, task)
+            watch = ClientWatch(receive, outlet, task) if direct is None else DirectWatch(direct, task)
             await self._answer(endpoint, scope, body, visit, identifier, story, outlet)
         except (ClientLeft, ClientGone):
             story.client_left()
@@ -146,6 +148,13 @@ class ProxyService:
             visit.leave(record.tokens)
             trace.end(record)
             self._recorder.record(record)
+
+    async def _body(self, receive: Receive, direct: DirectOutlet | None) -> bytes:
+        options = self._options
+        body = None if direct is None else direct.whole_body()
+        if body is None:
+            return await read_body(receive, options.max_body, options.body_timeout)
+        return within(body, options.max_body)
 
     async def _answer(
         self,

@@ -16,6 +16,14 @@ _TEMPLATE_FIELDS: Mapping[str, type] = {
     "chat_template_kwargs": dict,
     "truncation_side": str,
 }
+_FLAGS = ("add_generation_prompt", "continue_final_message")
+_UNUSUAL = frozenset(
+    (
+        *_TEMPLATE_FIELDS, *_FLAGS, "tool_choice", "add_special_tokens", "cache_salt",
+        "truncate_prompt_tokens", "n", "max_completion_tokens",
+    )
+)  # fmt: skip
+"""Fields that most requests have none of: one look tells so, and none of them is looked for."""
 
 
 def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
@@ -23,24 +31,27 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
     whose prompt makes no sense comes back with neither `messages` nor `prompts`.
     """
     fields = body if isinstance(body, dict) else {}
-    if endpoint in (Endpoint.RESPONSES, Endpoint.MESSAGES):
+    if endpoint is Endpoint.RESPONSES or endpoint is Endpoint.MESSAGES:
         return _converted(endpoint, fields)
-    chat = endpoint is Endpoint.CHAT
-    options = fields.get("stream_options")
-    max_tokens = _integer(fields.get("max_completion_tokens")) if chat else None
+    chat, get = endpoint is Endpoint.CHAT, fields.get
+    max_tokens = _integer(get("max_tokens"))
+    usual = _UNUSUAL.isdisjoint(fields)
+    if chat and not usual and (completion := _integer(get("max_completion_tokens"))) is not None:
+        max_tokens = completion
+    options = get("stream_options")
     return PromptRequest(
         endpoint=endpoint,
-        model=_text(fields.get("model")),
-        messages=_messages(fields.get("messages")) if chat else None,
+        model=_text(get("model")),
+        messages=_messages(get("messages")) if chat else None,
         prompts=None if chat else _prompts(fields),
-        template_args=_template_args(fields),
+        template_args={} if usual else _template_args(fields),
         # vLLM's defaults: a chat template writes its own special tokens, a bare prompt has none
-        add_special_tokens=_flag(fields.get("add_special_tokens"), not chat),
-        cache_salt=_text(fields.get("cache_salt")),
-        truncate_prompt_tokens=_integer(fields.get("truncate_prompt_tokens")),
-        max_tokens=_integer(fields.get("max_tokens")) if max_tokens is None else max_tokens,
-        n=max(1, _integer(fields.get("n")) or 1),
-        stream=_flag(fields.get("stream"), False),
+        add_special_tokens=not chat if usual else _flag(get("add_special_tokens"), not chat),
+        cache_salt="" if usual else _text(get("cache_salt")),
+        truncate_prompt_tokens=None if usual else _integer(get("truncate_prompt_tokens")),
+        max_tokens=max_tokens,
+        n=1 if usual else max(1, _integer(get("n")) or 1),
+        stream=_flag(get("stream"), False),
         include_usage=isinstance(options, dict) and _flag(options.get("include_usage"), False),
     )
 
@@ -74,7 +85,7 @@ def _template_args(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name, kind in _TEMPLATE_FIELDS.items():
         if isinstance(value := fields.get(name), kind):
             args[name] = value
-    for name in ("add_generation_prompt", "continue_final_message"):
+    for name in _FLAGS:
         if (flag := _optional_flag(fields.get(name))) is not None:
             args[name] = flag
     if isinstance(choice := fields.get("tool_choice"), str | dict):
@@ -83,8 +94,11 @@ def _template_args(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(value: object) -> Sequence[Mapping[str, Any]] | None:
-    if not isinstance(value, list) or not value or not all(isinstance(message, dict) for message in value):
+    if not isinstance(value, list) or not value:
         return None
+    for message in value:
+        if not isinstance(message, dict):
+            return None
     return value
 
 

@@ -1,11 +1,11 @@
-"""The client's side of an answer: ASGI messages sent from callbacks."""
+"""The client's side of an answer, fed from callbacks: what it is, and the one that speaks ASGI."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, MutableMapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from gateway.upstream.wire import Flow
 
@@ -15,6 +15,41 @@ Send: TypeAlias = Callable[[Message], Coroutine[Any, Any, None]]
 
 class ClientGone(Exception):
     """The server says that nobody takes the answer any more."""
+
+
+class Outlet(Protocol):
+    """Takes an answer in order. Nothing waits: where the client is slow, the worker's bytes are held back."""
+
+    @property
+    def started(self) -> bool:
+        """The head is on its way: the answer's status can't change any more."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """So is the last byte, or it waits for the client to take it."""
+        ...
+
+    @property
+    def blocked(self) -> bool:
+        """The client is behind: something waits to be sent."""
+        ...
+
+    def attach(self, flow: Flow | None) -> None:
+        """Whose bytes to hold back while the client is slow; None when that answer has ended."""
+        ...
+
+    def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None: ...
+
+    def body(self, data: bytes, *, last: bool) -> None: ...
+
+    async def drained(self) -> None:
+        """Until the client has taken all. Raises ClientGone."""
+        ...
+
+    def close(self) -> None:
+        """What the client has not taken is dropped."""
+        ...
 
 
 class _Rest:
@@ -38,7 +73,7 @@ class _Rest:
                 return
 
 
-class Outlet:
+class AsgiOutlet:
     """Sends messages in order, each at once where the client keeps up: `send` is then a coroutine that ends
     without waiting, and is run on the spot, with no task and no turn of the loop in between. Where it does
     wait (the client is slow), a task takes over, and the worker's bytes are held back until it is through.

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.upstream.outlet import ClientGone, Message, Outlet
+from gateway.upstream.outlet import ClientGone, Message, AsgiOutlet
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ class Server:
 
 async def test_what_can_go_at_once_goes_at_once() -> None:
     server, flow = Server(), Flow()
-    outlet = Outlet(server.send)
+    outlet = AsgiOutlet(server.send)
     outlet.attach(flow)
     outlet.start(200, [(b"a", b"b")])
     outlet.body(b"1", last=False)
@@ -60,7 +60,7 @@ async def test_what_can_go_at_once_goes_at_once() -> None:
 
 async def test_a_slow_client_holds_its_worker_back_until_all_is_out() -> None:
     server, flow = Server(), Flow()
-    outlet = Outlet(server.send)
+    outlet = AsgiOutlet(server.send)
     outlet.attach(flow)
     server.gate.clear()
     for piece in (b"1", b"2", b"3"):
@@ -75,7 +75,7 @@ async def test_a_slow_client_holds_its_worker_back_until_all_is_out() -> None:
 
 async def test_a_server_that_says_the_client_is_gone() -> None:
     server = Server()
-    outlet = Outlet(server.send)
+    outlet = AsgiOutlet(server.send)
     server.error = OSError("gone")
     with pytest.raises(ClientGone):
         outlet.body(b"1", last=False)
@@ -83,7 +83,7 @@ async def test_a_server_that_says_the_client_is_gone() -> None:
 
 async def test_a_client_that_goes_while_it_is_waited_for() -> None:
     server = Server()
-    outlet = Outlet(server.send)
+    outlet = AsgiOutlet(server.send)
     server.gate.clear()
     outlet.body(b"1", last=False)
     server.error = OSError("gone")
@@ -97,7 +97,7 @@ async def test_a_client_that_goes_while_it_is_waited_for() -> None:
 
 async def test_closing_drops_what_is_left() -> None:
     server = Server()
-    outlet = Outlet(server.send)
+    outlet = AsgiOutlet(server.send)
     server.gate.clear()
     outlet.body(b"1", last=False)
     outlet.body(b"2", last=True)
@@ -110,7 +110,7 @@ async def test_closing_drops_what_is_left() -> None:
 
 async def test_cancelling_the_wait_leaves_the_sending_alone() -> None:
     server = Server()
-    outlet = Outlet(server.send)
+    outlet = AsgiOutlet(server.send)
     server.gate.clear()
     outlet.body(b"1", last=True)
     waiter = asyncio.create_task(outlet.drained())

@@ -1,0 +1,171 @@
+"""The short way from a request's bytes to its answer's, below ASGI.
+
+ASGI costs every request and every chunk a message, a coroutine and their checks. What this server gives an
+application beside `receive` and `send`, under `DIRECT` in its scope, writes bytes where they are handed in.
+Under another server, or behind a middleware that has to see the messages, it is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from gateway.upstream.headers import Headers
+from gateway.upstream.outlet import ClientGone
+from gateway.upstream.wire import Flow
+
+DIRECT = "gateway.direct"
+
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+_LINES = {n: b"HTTP/1.1 %d %s" % (n, _PHRASES.get(n, b"")) for n in range(100, 1000)}
+_BODILESS = (204, 304)
+_UNTIL_CLOSED = -1
+
+
+class DirectOutlet:
+    """An `gateway.upstream.outlet.Outlet` on one of uvicorn's request cycles, whose state it keeps true, so
+    that the rest of the server (keep-alive, pipelining, shutdown) sees an answer like any other."""
+
+    __slots__ = ("_chunked", "_cycle", "_flow", "_head", "_left", "_on_gone", "_resumed")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._flow: Flow | None = None
+        self._head = b""
+        self._chunked = False
+        self._left = 0
+        """Bytes of a body with a known length that are still to be sent."""
+        self._resumed: asyncio.Future[None] | None = None
+        self._on_gone: Callable[[], None] | None = None
+
+    # -- of the request -----------------------------------------------------------------------------------
+
+    def whole_body(self) -> bytes | None:
+        """None where more of it has to be waited for."""
+        cycle = self._cycle
+        return None if cycle.more_body else bytes(cycle.body)
+
+    def on_gone(self, tell: Callable[[], None]) -> None:
+        """`tell` is called once, when the client leaves before its answer is whole; at once if it has."""
+        self._on_gone = tell
+        if self._cycle.disconnected:
+            tell()
+
+    # -- of the answer ------------------------------------------------------------------------------------
+
+    @property
+    def started(self) -> bool:
+        return self._cycle.response_started
+
+    @property
+    def ended(self) -> bool:
+        return self._cycle.response_complete
+
+    @property
+    def blocked(self) -> bool:
+        return self._cycle.flow.write_paused and not self._cycle.disconnected
+
+    def attach(self, flow: Flow | None) -> None:
+        self._flow = flow
+        if flow is not None and self.blocked:
+            flow.pause()
+
+    def start(self, status: int, headers: Headers) -> None:
+        """The head goes out with the first of the body. Raises RuntimeError for what no head can hold."""
+        cycle = self._cycle
+        parts = [_LINES[status]]
+        parts += [b"%s: %s" % header for header in cycle.default_headers]
+        parts += [b"%s: %s" % header for header in headers]
+        if cycle.scope["method"] == "HEAD" or status in _BODILESS:
+            self._left = 0
+        else:
+            self._left = self._length(headers)
+            if self._left == _UNTIL_CLOSED:
+                if cycle.scope["http_version"] == "1.1":
+                    self._chunked = True
+                    parts.append(b"transfer-encoding: chunked")
+                else:
+                    cycle.keep_alive = False
+        if not cycle.keep_alive:
+            parts.append(b"connection: close")
+        head = b"\r\n".join((*parts, b"", b""))
+        lines = len(parts) + 1
+        if head.count(b"\n") != lines or head.count(b"\r") != lines or head.find(b"\0") >= 0:
+            raise RuntimeError("a header of an answer has a line end or a zero in it")
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        self._head = head
+
+    def body(self, data: bytes, *, last: bool) -> None:
+        """Raises RuntimeError where it does not fit the length that the head has given."""
+        cycle = self._cycle
+        if cycle.disconnected or cycle.response_complete or not (data or last):
+            return
+        if self._chunked:
+            if data:
+                data = b"%s%x\r\n%s\r\n%s" % (self._head, len(data), data, b"0\r\n\r\n" if last else b"")
+            else:
+                data = self._head + b"0\r\n\r\n"
+        else:
+            if cycle.scope["method"] == "HEAD":
+                data = b""
+            if self._left != _UNTIL_CLOSED:
+                self._left -= len(data)
+                if self._left < 0 or (last and self._left):
+                    raise RuntimeError("an answer that is not as long as it says")
+            data = self._head + data if self._head else data
+        self._head = b""
+        cycle.transport.write(data)
+        if last:
+            self._complete()
+
+    def _complete(self) -> None:
+        cycle = self._cycle
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+
+    async def drained(self) -> None:
+        """Until the client has taken what was written, nearly. Raises ClientGone."""
+        while self.blocked:
+            if self._resumed is None:
+                self._resumed = asyncio.get_running_loop().create_future()
+            await self._resumed
+        if self._cycle.disconnected:
+            raise ClientGone
+
+    def close(self) -> None:
+        self._flow = self._on_gone = None
+
+    @staticmethod
+    def _length(headers: Headers) -> int:
+        for name, value in headers:
+            if name == b"content-length":
+                return int(value)
+        return _UNTIL_CLOSED
+
+    # -- from the connection ------------------------------------------------------------------------------
+
+    def paused(self) -> None:
+        """The client takes nothing for now: so the worker's bytes are held back."""
+        if self._flow is not None:
+            self._flow.pause()
+
+    def resumed(self) -> None:
+        if self._flow is not None:
+            self._flow.resume()
+        if self._resumed is not None:
+            if not self._resumed.done():
+                self._resumed.set_result(None)
+            self._resumed = None
+
+    def left(self) -> None:
+        """The client has gone; the cycle says `disconnected` by now where it had something to wait for."""
+        self.resumed()
+        if self._on_gone is not None and self._cycle.disconnected:
+            tell, self._on_gone = self._on_gone, None
+            tell()
