@@ -231,30 +231,33 @@ class PerDecision:
     seconds: Spread
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """One way to end, of the requests of one (model, worker)."""
+
+    requests: Count
+    seconds: Spread
+
+
 class Ends:
     """How the requests of one (model, worker) ended. Both are empty for those that no worker was given."""
 
-    __slots__ = ("_ends", "_metrics", "_model", "_requests", "_worker")
+    __slots__ = ("_ends", "_metrics", "_model", "_worker")
 
     def __init__(self, metrics: Metrics, model: str, worker: str) -> None:
         self._metrics, self._model, self._worker = metrics, model, worker
-        self._requests: dict[tuple[str, str, int], Count] = {}
-        self._ends: dict[str, Spread] = {}
+        self._ends: dict[tuple[str, str, int], End] = {}
 
-    def requests(self, endpoint: str, outcome: str, code: int) -> Count:
+    def end(self, endpoint: str, outcome: str, code: int) -> End:
         key = (endpoint, outcome, code)
-        child = self._requests.get(key)
-        if child is None:
-            child = self._metrics.requests.labels(endpoint, self._model, self._worker, outcome, str(code))
-            self._requests[key] = child
-        return child
-
-    def request_seconds(self, outcome: str) -> Spread:
-        child = self._ends.get(outcome)
-        if child is None:
-            child = self._metrics.request_seconds.labels(self._model, self._worker, outcome)
-            self._ends[outcome] = child
-        return child
+        end = self._ends.get(key)
+        if end is None:
+            metrics, model, worker = self._metrics, self._model, self._worker
+            end = self._ends[key] = End(
+                metrics.requests.labels(endpoint, model, worker, outcome, str(code)),
+                metrics.request_seconds.labels(model, worker, outcome),
+            )
+        return end
 
 
 class PerWorker(Ends):

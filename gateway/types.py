@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NewType, TypeAlias
+
+import msgspec
 
 BlockKey = NewType("BlockKey", int)
 """Chained 64-bit hash of one full block and of all before it (docs/block-keys.md)."""
@@ -19,8 +20,7 @@ Clock: TypeAlias = Callable[[], float]
 """Seconds, monotonic. Passed in, so that tests and simulations own the time."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheScope:
+class CacheScope(msgspec.Struct, frozen=True):
     """Everything beside the tokens that decides what K/V a prompt has: it is the root of the key chain."""
 
     model: str
@@ -29,8 +29,7 @@ class CacheScope:
     salt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """What an engine reports about one answer, in tokens; ``cached_tokens`` is None where it is silent."""
 
     prompt_tokens: int

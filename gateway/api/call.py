@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import quote
+
+import msgspec
 
 from gateway.api.body import (
     Fields,
@@ -30,8 +31,7 @@ ReadPrompt: TypeAlias = Callable[[Endpoint, Any], PromptRequest]
 _ANYBODY = Caller()
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     endpoint: ProxiedEndpoint
     method: bytes
     target: bytes
@@ -52,9 +52,9 @@ class Call:
     redactor: Redactor
     """Takes out of answers what must not leave."""
     caller: Caller = _ANYBODY
-    imposed: dict[str, object] = field(default_factory=dict)
+    imposed: dict[str, object] = msgspec.field(default_factory=dict)
     """Fields that the gateway sets, whatever the client said."""
-    _bodies: dict[str, bytes] = field(default_factory=dict)
+    _bodies: dict[str, bytes] = msgspec.field(default_factory=dict)
 
     @property
     def stripped(self) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _LINES = {n: b"HTTP/1.1 %d %s" % (n, _PHRASES.get(n, b"")) for n in range(100, 1000)}
 _BODILESS = (204, 304)
 _UNTIL_CLOSED = -1
+_LARGE = 16 * 1024
+"""Bytes that are not copied to be written in one piece."""
 
 
 class DirectOutlet:
@@ -104,8 +106,12 @@ class DirectOutlet:
         if cycle.disconnected or cycle.response_complete or not (data or last):
             return
         if self._chunked:
-            if data:
-                data = b"%s%x\r\n%s\r\n%s" % (self._head, len(data), data, b"0\r\n\r\n" if last else b"")
+            end = b"\r\n0\r\n\r\n" if last else b"\r\n"
+            if len(data) > _LARGE:
+                cycle.transport.writelines((b"%s%x\r\n" % (self._head, len(data)), data, end))
+                data = b""
+            elif data:
+                data = b"%s%x\r\n%s%s" % (self._head, len(data), data, end)
             else:
                 data = self._head + b"0\r\n\r\n"
         else:
@@ -117,7 +123,8 @@ class DirectOutlet:
                     raise RuntimeError("an answer that is not as long as it says")
             data = self._head + data if self._head else data
         self._head = b""
-        cycle.transport.write(data)
+        if data:
+            cycle.transport.write(data)
         if last:
             self._complete()
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+import msgspec
 
 from gateway.api.body import Fields
 from gateway.api.call import Call
@@ -48,13 +49,12 @@ class GateObserver(Protocol):
     def ended(self, key: str, tokens: int) -> None: ...
 
 
-@dataclass(slots=True)
-class Visit:
+class Visit(msgspec.Struct):
     """One request's stay: what its key allows, and its hold on the key's limits."""
 
     key: ApiKey | None = None
     """None where nobody has to show one."""
-    _gate: Gate | None = field(default=None, repr=False)
+    _gate: Gate | None = None
     _ticket: Ticket | None = None
 
     @property
@@ -96,7 +96,7 @@ class Visit:
             salt = self.salt_for(own if isinstance(own, str) else "")
             if salt is not None:
                 call.imposed["cache_salt"] = salt
-                call.prompt = replace(call.prompt, cache_salt=salt)
+                call.prompt = msgspec.structs.replace(call.prompt, cache_salt=salt)
 
     def check_model(self, model: str) -> None:
         """Raises Forbidden. A key with a list of models must name one: what goes without a name would be

@@ -1,9 +1,9 @@
 """How much of the traffic opens like the few most used prompts: what one cache entry is worth.
 
 A prompt's opening is the key of its eighth block (128 tokens at 16 a block), or of its last one where it is
-shorter. Counted with Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k
-Elements in Data Streams, 2005) over a bounded number of openings; all counts are halved every few thousand
-requests, so that yesterday fades.
+shorter. Counted as Misra and Gries do ("Finding repeated elements", 1982) over a bounded number of openings:
+when there are too many, as much is taken from all counts as leaves half of the places free. All counts are
+halved every few thousand requests, so that yesterday fades.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TOPS = (1, 10)
 
 @dataclass(slots=True)
 class Openings:
-    """Bounded counts of the most frequent openings. An opening's count is over-estimated by at most the
-    smallest count at the time it came in."""
+    """Bounded counts of the most frequent openings. A count is under-estimated by what was taken from all, at
+    most twice `total / most`."""
 
     most: int = _OPENINGS
     halve_every: int = _HALVE_EVERY
@@ -36,18 +36,20 @@ class Openings:
 
     def see(self, opening: BlockKey) -> None:
         self.total += 1
-        if opening in self.counts:
-            self.counts[opening] += 1
-        elif len(self.counts) < self.most:
-            self.counts[opening] = 1
-        else:
-            rarest = min(self.counts, key=self.counts.__getitem__)
-            self.counts[opening] = self.counts.pop(rarest) + 1
+        counts = self.counts
+        counts[opening] = counts.get(opening, 0.0) + 1
+        if len(counts) > self.most:
+            self._make_room()
         self._since += 1
         if self._since >= self.halve_every:
             self._since = 0
             self.total /= 2
             self.counts = {k: n / 2 for k, n in self.counts.items()}
+
+    def _make_room(self) -> None:
+        """Seldom enough to cost each request next to nothing: half of the places must fill up again."""
+        taken = sorted(self.counts.values())[len(self.counts) // 2]
+        self.counts = {k: n - taken for k, n in self.counts.items() if n > taken}
 
     def share(self, top: int) -> float:
         """0…1: of the requests, those that open like one of the `top` most frequent."""

@@ -159,7 +159,7 @@ class GuardedProtocol(HttpToolsProtocol):
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
-        scope[DIRECT] = DirectOutlet(cycle)  # type: ignore[typeddict-unknown-key]
+        scope[DIRECT] = DirectOutlet(cycle)  # type: ignore[literal-required]
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)
         else:
@@ -167,7 +167,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, self.app))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._outlet = cycle.scope[DIRECT]  # type: ignore[typeddict-item]
+        self._outlet = cycle.scope[DIRECT]  # type: ignore[literal-required]
         super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -95,8 +94,7 @@ class NoRecorder:
         """Forgets it."""
 
 
-@dataclass(slots=True)
-class Story:
+class Story(msgspec.Struct):
     """A request while it goes on: what its record will be made from."""
 
     request_id: str
@@ -108,12 +106,12 @@ class Story:
     routing_s: float = 0.0
     route: Route | None = None
     exchange: Exchange | None = None
-    tries: list[Try] = field(default_factory=list)
+    tries: list[Try] = msgspec.field(default_factory=list)
     stripped: tuple[str, ...] = ()
     error: str = ""
     key: str = ""
     trace_id: str = ""
-    trace_headers: Headers = field(default_factory=list)
+    trace_headers: Headers = msgspec.field(default_factory=list)
     """What a worker is told of the trace, in place of the client's word."""
 
     def client_left(self) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from gateway.api.record import Recorder, RequestRecord
+from gateway.meters import Count
 from gateway.metrics import Metrics
 from gateway.types import WorkerId
 
@@ -22,18 +23,17 @@ class MetricsRecorder:
     def record(self, record: RequestRecord) -> None:
         worker, metrics = record.worker, self._metrics
         # a name that no worker serves is a client's invention: it must not become a series
-        ends = metrics.unrouted if worker is None else metrics.per_worker(record.model, worker)
-        outcome = record.outcome.value
-        ends.requests(record.endpoint, outcome, record.status).inc()
+        bound = None if worker is None else metrics.per_worker(record.model, worker)
         exemplar = {"trace_id": record.trace_id} if record.trace_id else None
-        ends.request_seconds(outcome).observe(record.total_s, exemplar)
+        end = (bound or metrics.unrouted).end(record.endpoint, record.outcome.value, record.status)
+        end.requests.inc()
+        end.seconds.observe(record.total_s, exemplar)
         for name in record.stripped:
-            self._metrics.door_stripped.labels(name).inc()
+            metrics.door_stripped.labels(name).inc()
         for one in record.tries[:-1]:
-            self._metrics.retries.labels(one.worker, one.outcome.value).inc()
-        if worker is None:
+            metrics.retries.labels(one.worker, one.outcome.value).inc()
+        if bound is None:
             return
-        bound = metrics.per_worker(record.model, worker)
         if record.ttft_s is not None:
             bound.ttft(record.matched_tokens, record.prompt_tokens).observe(record.ttft_s, exemplar)
         if record.gap_mean_s is not None:
@@ -119,6 +119,8 @@ class MetricsObserver:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._agreed: dict[str, Count] = {}
+        """By model, the answers whose token count was ours."""
 
     def decided(self, model: str, policy: str, reason: str, seconds: float) -> None:
         bound = self._metrics.decision(model, policy, reason)
@@ -135,7 +137,13 @@ class MetricsObserver:
         self._metrics.promise_drift_tokens.labels(worker, direction).inc(abs(promised - cached))
 
     def parity(self, model: str, own: int, reported: int) -> None:
-        self._metrics.tokenizer_checks.labels(model, "match" if own == reported else "mismatch").inc()
+        if own != reported:
+            self._metrics.tokenizer_checks.labels(model, "mismatch").inc()
+            return
+        agreed = self._agreed.get(model)
+        if agreed is None:
+            agreed = self._agreed[model] = self._metrics.tokenizer_checks.labels(model, "match")
+        agreed.inc()
 
     def degraded(self, worker: WorkerId, degraded: bool) -> None:
         # the gauge reads the drift itself; here a person is told when it turns

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 
 from gateway.types import BlockKey
@@ -29,14 +30,11 @@ class Conversations:
         """1 for a prompt that continues none known; the same prompt again is the same turn again."""
         if not keys:
             return 1
-        turn = 1
-        for i in range(len(keys) - 1, max(-1, len(keys) - 1 - _FARTHEST), -1):
-            before = self._ends.get(keys[i])
-            if before is not None:
-                turn = before + (i < len(keys) - 1)
-                break
-        self._ends[keys[-1]] = turn
-        self._ends.move_to_end(keys[-1])
+        last = keys[-1]
+        latest = next(filter(self._ends.__contains__, islice(reversed(keys), _FARTHEST)), None)
+        turn = 1 if latest is None else self._ends[latest] + (latest != last)
+        self._ends[last] = turn
+        self._ends.move_to_end(last)
         if len(self._ends) > self._max:
             self._ends.popitem(last=False)
         return turn

@@ -47,6 +47,11 @@ class Breaker:
             return BreakerState.CLOSED
         return BreakerState.OPEN if now < self._open_until else BreakerState.HALF_OPEN
 
+    @property
+    def spotless(self) -> bool:
+        """Closed, and its last request was no failure: another good one changes nothing."""
+        return self._open_until is None and not self._failures
+
     def allows(self, now: float) -> bool:
         """Whether a request may go there now; half-open admits one at a time."""
         if self._open_until is None:

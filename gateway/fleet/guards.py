@@ -50,6 +50,11 @@ class Guards:
             self._guards[worker] = guard
         return guard
 
+    @property
+    def trusts_all(self) -> bool:
+        """Nobody is a suspect."""
+        return not self._suspects
+
     def suspect(self, worker: WorkerId) -> bool:
         """False where `refusal` and `busy_for` have nothing against it for sure."""
         return worker in self._suspects
@@ -71,10 +76,15 @@ class Guards:
 
     def begin(self, worker: WorkerId, now: float) -> bool:
         """A request goes there. True where it is a half-open breaker's probe."""
+        if worker not in self._suspects:
+            return False
         return self.of(worker).breaker.begin(now)
 
     def record(self, worker: WorkerId, verdict: Verdict, now: float, *, probe: bool = False) -> None:
         guard = self.of(worker)
+        if verdict is Verdict.SUCCESS and worker not in self._suspects and guard.breaker.spotless:
+            self._outliers.record(worker, failed=False)
+            return
         was_closed = guard.breaker.state(now) is BreakerState.CLOSED
         guard.breaker.record(verdict, now, probe=probe)
         closed = guard.breaker.state(now) is BreakerState.CLOSED

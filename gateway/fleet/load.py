@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
+from gateway.fleet.worker import Worker
 from gateway.types import BlockKey, WorkerId
 
 MARK_TOKENS = 256
@@ -91,8 +94,7 @@ class WorkerLoad:
         return bound is not None and self.all_requests >= bound
 
 
-@dataclass(slots=True, eq=False)
-class Lease:
+class Lease(msgspec.Struct, eq=False):
     """A reserved place on one worker. Taken in the same step as the choice, so that nobody chooses on a load
     that is already stale; `release` may be called from every exit, and counts once."""
 
@@ -103,8 +105,8 @@ class Lease:
     """Called once, after the place is free again: whoever queues for one wakes up."""
     marks: Sequence[BlockKey] = ()
     mark_tokens: int = 0
-    _decoding: bool = field(default=False, init=False)
-    _released: bool = field(default=False, init=False)
+    _decoding: bool = False
+    _released: bool = False
 
     @classmethod
     def take(
@@ -120,10 +122,11 @@ class Lease:
         uncached = max(0, prompt_tokens - matched_tokens)
         load.requests += 1
         load.waiting_tokens += uncached
-        lease = cls(
-            load, uncached, prompt_tokens, on_release, _marks(keys, block_size), _mark_tokens(block_size)
-        )
-        lease._hold_context()
+        load.context_tokens += prompt_tokens
+        step = max(1, MARK_TOKENS // block_size)
+        lease = cls(load, uncached, prompt_tokens, on_release, keys[step - 1 :: step], step * block_size)
+        if lease.marks:
+            lease._hold_marks()
         return lease
 
     @property
@@ -151,27 +154,29 @@ class Lease:
         if self._released:
             return
         self._released = True
-        self.load.requests -= 1
-        self._let_context_go()
+        load = self.load
+        load.requests -= 1
+        load.context_tokens -= self.context_tokens
+        if self.marks:
+            self._let_marks_go()
         if self._decoding:
-            self.load.decoding_tokens -= self.context_tokens
+            load.decoding_tokens -= self.context_tokens
         else:
-            self.load.waiting_tokens -= self.uncached_tokens
+            load.waiting_tokens -= self.uncached_tokens
         if self.on_release is not None:
             self.on_release()
 
-    def _hold_context(self) -> None:
+    def _hold_marks(self) -> None:
+        """What others in flight there have in common with it counts once."""
         load, known = self.load, self.load.marks
-        load.context_tokens += self.context_tokens
         for mark in self.marks:
             users = known.get(mark, 0)
             known[mark] = users + 1
             if users:
                 load.context_tokens -= self.mark_tokens
 
-    def _let_context_go(self) -> None:
+    def _let_marks_go(self) -> None:
         load, known = self.load, self.load.marks
-        load.context_tokens -= self.context_tokens
         for mark in self.marks:
             users = known.pop(mark) - 1
             if users:
@@ -206,6 +211,14 @@ class LoadBoard:
             self._loads[worker] = load
             self._sum_peers(load)
         return load
+
+    def of(self, workers: Iterable[Worker]) -> list[WorkerLoad]:
+        """The loads of all of them, in order."""
+        loads = self._loads
+        try:
+            return [loads[worker.id] for worker in workers]
+        except KeyError:
+            return [self.add(worker.id) for worker in workers]
 
     def remove(self, worker: WorkerId) -> None:
         """Leases that are still out keep their load and release it in peace."""

@@ -281,9 +281,20 @@ class PrefixIndex:
     def _place_for_long(self, known: _Worker, lru: CapacityLru, keys: Sequence[BlockKey]) -> None:
         pushed_out = lru.place(keys)
         held = known.holding.parents
-        for parent, key in zip((None, *keys), keys, strict=False):
+        run: list[BlockKey] = []
+        before: BlockKey | None = None
+        parent: BlockKey | None = None
+        for key in keys:
             if key not in held:
-                self._tree.store(known.holding, (key,), parent)
+                if not run:
+                    parent = before
+                run.append(key)
+            elif run:
+                self._tree.store(known.holding, run, parent)
+                run = []
+            before = key
+        if run:
+            self._tree.store(known.holding, run, parent)
         self._tree.forget(known.holding, pushed_out)
         self._keep_within_bounds()
 

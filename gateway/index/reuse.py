@@ -6,7 +6,8 @@ cache size at once (Mattson et al., "Evaluation techniques for storage hierarchi
 sampled by block: one whose key falls under a threshold is followed, all others are not, and a distance
 between sampled blocks is divided by the sampled share. The threshold falls as distinct blocks turn up, so
 memory is bounded (fixed-size SHARDS: Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST'15,
-with their adjustment for shares that are not sampled evenly).
+with their adjustment for shares that are not sampled evenly). It falls too as samples pile up: what a few
+thousand of them have settled, more would only make dearer, and this runs beside every request.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _SPACE = 1 << 24
 _MASK = _SPACE - 1
 _PER_OCTAVE = 8
 """Histogram buckets between two powers of two: distances are kept within 9 %."""
+_FEWEST = 512
+"""Blocks that are always followed, if there are so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,9 @@ def bucket_of(distance: float) -> int:
 class ReuseSampler:
     """Feed it every prompt's block keys. Memory: at most `max_samples` keys, whatever the stream."""
 
-    def __init__(self, max_samples: int = 8192) -> None:
+    def __init__(self, max_samples: int = 8192, enough: int = 16_384) -> None:
+        """When sampled blocks were asked for `enough` times, and each time that has doubled, half as many are
+        followed from then on."""
         self._max_samples = max_samples
         self._threshold = _SPACE
         self._clock = 0
@@ -88,6 +93,7 @@ class ReuseSampler:
         """Heap of (−hash, key): who leaves first when the threshold falls."""
         self._blocks = 0
         self._sampled = 0.0
+        self._enough = enough
         self._buckets: list[float] = []
 
     def observe(self, keys: Sequence[BlockKey], held: int = 0) -> None:
@@ -140,11 +146,18 @@ class ReuseSampler:
 
     def _shrink(self) -> None:
         while len(self._last) > self._max_samples:
-            self._threshold = -self._largest[0][0]
-            # all of that hash leave together, or equal hashes would be sampled unevenly
-            while self._largest and -self._largest[0][0] >= self._threshold:
-                _, key = heappop(self._largest)
-                del self._times[bisect_left(self._times, self._last.pop(key))]
+            self._drop_from(-self._largest[0][0])
+        if self._clock > self._enough:
+            self._enough *= 2
+            if len(self._last) >= 2 * _FEWEST:
+                self._drop_from(self._threshold // 2)
+
+    def _drop_from(self, threshold: int) -> None:
+        """All of one hash leave together, or equal hashes would be sampled unevenly."""
+        self._threshold = threshold
+        while self._largest and -self._largest[0][0] >= threshold:
+            _, key = heappop(self._largest)
+            del self._times[bisect_left(self._times, self._last.pop(key))]
 
 
 def _share(part: float, whole: float) -> float:

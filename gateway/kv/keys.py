@@ -13,6 +13,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from xxhash import xxh3_64_intdigest
 
@@ -26,6 +27,7 @@ _SEPARATOR = "\x1f"
 _pack_key = struct.Struct("<Q").pack
 
 
+@lru_cache(maxsize=4096)
 def root_key(scope: CacheScope) -> BlockKey:
     """The parent of every first block in `scope`."""
     name = _SEPARATOR.join(("pgw1", scope.model, scope.adapter, scope.salt))
@@ -59,22 +61,19 @@ def block_keys(
     blocks = len(packed) // width
     if max_blocks is not None and max_blocks < blocks:
         blocks = max_blocks
-    keys: list[BlockKey] = []
-    append = keys.append
     key: int = parent
     if extras:
+        keys: list[BlockKey] = []
         for i in range(blocks):
             chunk = packed[i * width : (i + 1) * width] + extras.get(i, b"")
             key = xxh3_64_intdigest(_pack_key(key) + chunk)
-            append(BlockKey(key))
+            keys.append(BlockKey(key))
         return keys
     # the hot path: one unpack, one pack, one hash a block
     pack = struct.Struct(f"<Q{width}s").pack
     digest = xxh3_64_intdigest
-    for (chunk,) in struct.iter_unpack(f"{width}s", memoryview(packed)[: blocks * width]):
-        key = digest(pack(key, chunk))
-        append(key)  # type: ignore[arg-type]
-    return keys
+    chunks = struct.iter_unpack(f"{width}s", memoryview(packed)[: blocks * width])
+    return [key := digest(pack(key, chunk)) for (chunk,) in chunks]  # type: ignore[misc]
 
 
 def cacheable_blocks(num_tokens: int, block_size: int = BLOCK_SIZE) -> int:

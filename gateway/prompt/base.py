@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
+
+import msgspec
 
 from gateway.errors import InvalidRequest
 
@@ -23,8 +24,7 @@ class Endpoint(Enum):
     MESSAGES = "/v1/messages"
 
 
-@dataclass(frozen=True, slots=True)
-class PromptRequest:
+class PromptRequest(msgspec.Struct, frozen=True):
     """The fields of a generation request that a router reads. Read leniently: a field of the wrong type is
     as good as absent, for the engine is the one to refuse it. The body itself travels untouched.
 
@@ -37,7 +37,7 @@ class PromptRequest:
     model: str
     messages: Sequence[Mapping[str, Any]] | None = None
     prompts: Sequence[str | Sequence[int]] | None = None
-    template_args: Mapping[str, Any] = field(default_factory=dict)
+    template_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """tools, documents, add_generation_prompt, continue_final_message, chat_template_kwargs…"""
     add_special_tokens: bool = True
     cache_salt: str = ""
@@ -49,8 +49,7 @@ class PromptRequest:
     """The client asked for ``stream_options.include_usage`` itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPrompt:
+class TokenPrompt(msgspec.Struct, frozen=True):
     """One prompt, tokenised. `tokens` is array('I'). Where `exact_tokens` is smaller than the prompt (an
     image begins there), only tokens before it may be matched."""
 

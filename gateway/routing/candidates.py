@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from enum import Enum
+
+import msgspec
 
 from gateway.errors import Overloaded, Unavailable
 from gateway.fleet.guards import Guards
@@ -25,12 +26,21 @@ class Why(Enum):
     """This request has been there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     why: Why
     text: str
     retry_in: float | None = None
     """Seconds after which it is worth asking again, where that is known."""
+
+
+NO_REFUSALS: Mapping[WorkerId, Refusal] = {}
+
+
+def takes_more(worker: Worker, load: WorkerLoad) -> bool:
+    """It is ready and has a place free: the two things of `refusal` that every worker is asked for."""
+    if worker.state is not WorkerState.READY:
+        return False
+    return (load.max_requests is None and load.learned_max is None) or not load.full
 
 
 def refusal(

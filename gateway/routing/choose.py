@@ -22,12 +22,13 @@ def pick(
     lowest = min(scores)
     tied = [i for i, score in enumerate(scores) if score == lowest]
     if len(tied) > 1 and not any(matched_tokens[i] for i in tied):
-        tied = _smallest(tied, [int(load.occupancy * _COLDNESS_STEPS) for load in loads])
+        tied = _smallest(tied, [int(loads[i].occupancy * _COLDNESS_STEPS) for i in tied])
     if len(tied) > 1:
-        tied = _smallest(tied, [load.all_requests for load in loads])
+        tied = _smallest(tied, [loads[i].all_requests for i in tied])
     return tied[0] if len(tied) == 1 else random.choice(tied)
 
 
 def _smallest(indices: list[int], values: Sequence[int]) -> list[int]:
-    least = min(values[i] for i in indices)
-    return [i for i in indices if values[i] == least]
+    """Of `indices` those with the least of `values`, which is parallel to them."""
+    least = min(values)
+    return [i for i, value in zip(indices, values, strict=True) if value == least]

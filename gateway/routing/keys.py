@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.kv.keys import block_keys, cacheable_blocks, pack_tokens
 from gateway.prompt.base import TokenPrompt
 from gateway.types import BlockKey
 
 
-@dataclass(frozen=True, slots=True)
-class PromptKeys:
+class PromptKeys(msgspec.Struct, frozen=True):
     """One prompt of a request, in units of the pool's block."""
 
     tokens: int

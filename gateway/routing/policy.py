@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from gateway.fleet.load import WorkerLoad
 from gateway.types import BlockKey
 
 
-@dataclass(frozen=True, slots=True)
-class RequestShape:
+class RequestShape(msgspec.Struct, frozen=True):
     """What a policy may know of a request: sizes and names, never its text."""
 
     prompt_tokens: int

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+import msgspec
 
 from gateway.fleet.load import Lease
 from gateway.prompt.base import PromptRequest
@@ -15,8 +16,7 @@ from gateway.routing.weighing import Weighing
 from gateway.types import BlockKey, Usage, WorkerId
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(msgspec.Struct, frozen=True):
     """What the router itself needs to know again when the request ends."""
 
     probe: bool = False
@@ -40,8 +40,7 @@ class Notes:
     """All workers as the decision saw them, for whoever wants to know why."""
 
 
-@dataclass(slots=True)
-class Route:
+class Route(msgspec.Struct):
     """One decision. Its lease is already taken; whoever holds the route releases it, on every exit."""
 
     worker: WorkerId

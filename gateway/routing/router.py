@@ -4,7 +4,7 @@ can make the load stale that this one was made on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -22,7 +22,15 @@ from gateway.kv.keys import root_key
 from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt
 from gateway.routing.admission import Admission, Place
 from gateway.routing.caller import Caller
-from gateway.routing.candidates import RETRY_AFTER_S, Refusal, nobody_left, refusal, some_full
+from gateway.routing.candidates import (
+    NO_REFUSALS,
+    RETRY_AFTER_S,
+    Refusal,
+    nobody_left,
+    refusal,
+    some_full,
+    takes_more,
+)
 from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
 from gateway.routing.keys import prompt_keys
@@ -172,34 +180,46 @@ class Router:
         """All of the target's workers, now. Changes nothing but the clockwork of random draws."""
         now = self._clock()
         self.upkeep.due(now)
-        candidates: list[Worker] = []
-        loads: list[WorkerLoad] = []
-        refusals: dict[WorkerId, Refusal] = {}
         workers = self._workers_now(reading)
-        load_of = self._board.add
-        for worker in workers:
-            load = load_of(worker.id)
-            refused = refusal(worker, load, self._guards, exclude, now)
-            if refused is None:
-                candidates.append(worker)
-                loads.append(load)
-            else:
-                refusals[worker.id] = refused
+        everybody = self._board.of(workers)
+        if not exclude and self._guards.trusts_all and all(map(takes_more, workers, everybody)):
+            candidates, loads, refusals = list(workers), everybody, NO_REFUSALS
+        else:
+            candidates, loads, refusals = self._sorted_out(workers, everybody, exclude, now)
         matches = self._match(reading, now)
-        matched = [matches.get(worker.id, 0) for worker in candidates]
-        likely, holders = matched, self._media.holders(reading.media)
+        matched = [matches.get(worker.id, 0) for worker in candidates] if matches else [0] * len(candidates)
+        likely, by_media = matched, False
         if reading.media:
+            holders = self._media.holders(reading.media)
             names = [worker.id for worker in candidates]
             likely = likely_tokens(reading.media, holders, names, matched, reading.target.unit)
         slot = self.policies.slot(reading.target.model)
         scores = slot.policy.score(reading.shape, loads, likely) if loads else []
         winner = pick(scores, loads, likely, random or self._random) if loads else None
-        by_media = (
-            winner is not None and likely[winner] > matched[winner] and candidates[winner].id in holders
-        )
+        if reading.media and winner is not None:
+            by_media = likely[winner] > matched[winner] and candidates[winner].id in holders
         return Weighing(
             workers, candidates, loads, matched, scores, refusals, matches, slot, winner, by_media
         )
+
+    def _sorted_out(
+        self,
+        workers: Sequence[Worker],
+        loads: Sequence[WorkerLoad],
+        exclude: Collection[WorkerId],
+        now: float,
+    ) -> tuple[list[Worker], list[WorkerLoad], dict[WorkerId, Refusal]]:
+        candidates: list[Worker] = []
+        theirs: list[WorkerLoad] = []
+        refusals: dict[WorkerId, Refusal] = {}
+        for worker, load in zip(workers, loads, strict=True):
+            refused = refusal(worker, load, self._guards, exclude, now)
+            if refused is None:
+                candidates.append(worker)
+                theirs.append(load)
+            else:
+                refusals[worker.id] = refused
+        return candidates, theirs, refusals
 
     async def _place(
         self, reading: Reading, exclude: frozenset[WorkerId], caller: Caller

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.fleet.load import WorkerLoad
 from gateway.fleet.pool import Target
@@ -16,8 +17,7 @@ from gateway.routing.table import Slot
 from gateway.types import CacheScope, WorkerId
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """A request as the router sees it: whom it may concern, its tokens and their keys."""
 
     asked: str
@@ -46,8 +46,7 @@ class Reading:
         return self.shape.prompt_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Weighing:
+class Weighing(msgspec.Struct, frozen=True):
     """All workers of the target at one moment. `candidates`, `loads`, `matched` and `scores` are parallel."""
 
     workers: tuple[Worker, ...]

@@ -169,14 +169,13 @@ class Connection(asyncio.Protocol):
             return
         self._last_read = self._loop.time()
         parser = self._parser
-        parser.feed(data)
-        self._deliver()
+        self._deliver(parser.feed(data))
         if parser.error is not None:
             self._fail(UpstreamProtocolError(f"{self.origin} sent {parser.error}"))
         elif parser.complete and not done.done():
             done.set_result(None)
 
-    def _deliver(self) -> None:
+    def _deliver(self, data: bytes) -> None:
         parser, sink = self._parser, self._sink
         if parser.head is None or sink is None:
             return
@@ -184,7 +183,6 @@ class Connection(asyncio.Protocol):
             if not self._head_given:
                 self._head_given = True
                 sink.on_head(parser.head, self)
-            data = parser.take()
             if data or parser.complete:
                 self._body_begun = True
                 sink.on_body(data, parser.complete)
@@ -202,7 +200,7 @@ class Connection(asyncio.Protocol):
         if exc is None:
             parser.end()
         if parser.complete:
-            self._deliver()
+            self._deliver(b"")
             if not done.done():
                 done.set_result(None)
         elif parser.received:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import httptools
 
+from gateway.upstream.chunks import ChunkReader
 from gateway.upstream.headers import Headers
 from gateway.upstream.wire import Framing, ResponseHead
 
 MAX_HEAD = 64 * 1024
 """Bytes of status line and headers that a worker may send."""
+_HEAD_END = b"\r\n\r\n"
 
 
 class AnswerParser:
-    """One connection's answers, one after the other. `begin` before each; `feed` what arrives; then read
-    `head`, `take()`, `complete` and `error`.
+    """One connection's answers, one after the other. `begin` before each; `feed` what arrives, and it returns
+    what of it is body; then read `head`, `complete` and `error`.
+
+    Heads are read by httptools. Bodies are not: a call or two for each chunk of a stream is all that its
+    framing may cost.
 
     Interim answers (1xx) are skipped, trailers dropped. What cannot be framed with certainty is an error:
     both length headers, several lengths, a transfer coding other than chunked, an upgrade nobody asked for.
@@ -21,13 +26,14 @@ class AnswerParser:
 
     def __init__(self, max_head: int = MAX_HEAD) -> None:
         self._max_head = max_head
-        self._parser = httptools.HttpResponseParser(self)
         self.begin(b"")
 
     def begin(self, method: bytes) -> None:
         self._method = method
         self._headers: Headers = []
-        self._parts: list[bytes] = []
+        self._held = b""
+        self._left = 0
+        self._chunks: ChunkReader | None = None
         self.received = 0
         self.head: ResponseHead | None = None
         self.complete = False
@@ -35,79 +41,105 @@ class AnswerParser:
         """The connection may serve another request after this answer."""
         self.error: str | None = None
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> bytes:
         self.received += len(data)
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        if self.complete:
+            # an answer behind the answer: nobody asked for it, so nothing on this connection is to be trusted
             self.reusable = False
-            if not self.complete and self.error is None:
-                self.error = f"bytes that are not HTTP ({error!s:.100})"
-        if self.head is None and self.error is None and self.received > self._max_head:
-            self.error = self._too_long()
+            return b""
+        head = self.head
+        if head is None:
+            data = self._read_heads(data)
+            return b"" if self.error is not None else self._body(data, self.head)
+        return self._body(data, head)
 
     def end(self) -> None:
         """The connection was closed in good order: that ends a body which nothing else delimits."""
         if self.head is not None and self.head.framing is Framing.CLOSE and self.error is None:
             self.complete = True
 
-    def take(self) -> bytes:
-        """The body bytes since the last call."""
-        parts = self._parts
-        if len(parts) == 1:
-            return parts.pop()
-        data = b"".join(parts)
-        parts.clear()
+    def _body(self, data: bytes, head: ResponseHead | None) -> bytes:
+        if head is None:
+            return b""
+        framing = head.framing
+        if framing is Framing.CHUNKED:
+            return self._chunk(data)
+        if framing is Framing.LENGTH:
+            return self._measured(data)
+        if framing is Framing.CLOSE:
+            return data
+        self.complete = True
+        self.reusable = self._keep_alive and not data
+        return b""
+
+    def _chunk(self, data: bytes) -> bytes:
+        chunks = self._chunks
+        if chunks is None:
+            chunks = self._chunks = ChunkReader()
+        data = chunks.feed(data)
+        if chunks.complete:
+            self.complete = True
+            self.reusable = self._keep_alive and not chunks.rest
+        elif chunks.error is not None:
+            self.error = chunks.error
         return data
+
+    def _measured(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self._left > 0:
+            return data
+        self.complete = True
+        self.reusable = self._keep_alive and self._left == 0
+        return data[: self._left] if self._left else data
+
+    def _read_heads(self, data: bytes) -> bytes:
+        """Until the one that is no interim answer; returns what came behind it."""
+        if self._held:
+            data, self._held = self._held + data, b""
+        while self.head is None and self.error is None:
+            end = data.find(_HEAD_END)
+            if end < 0 or end > self._max_head:
+                self._held = data
+                if len(data) > self._max_head:
+                    self.error = f"more than {self._max_head} bytes of headers"
+                elif not data.startswith(b"HTTP/1"[: len(data)]):
+                    self.error = "bytes that are not HTTP"
+                break
+            self._read_head(data[: end + 4])
+            data = data[end + 4 :]
+        return data
+
+    def _read_head(self, head: bytes) -> None:
+        parser = self._parser = httptools.HttpResponseParser(self)
+        try:
+            parser.feed_data(head)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self.error is None:
+                self.error = f"bytes that are not HTTP ({error!s:.100})"
 
     # -- called by httptools ------------------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        if self.complete:
-            # an answer behind the answer: nobody asked for it, so nothing on this connection is to be trusted
-            self.reusable = False
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.head is None:
-            self._headers.append((name.lower(), value))
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if self.complete:
-            return
         if 100 <= status < 200 and status != 101:
             self._headers = []
             return
         framing = self._framing(status)
-        if self.received > self._max_head and self._head_size() > self._max_head:
-            self.error = self._too_long()
-        if self.error is not None:
-            return
-        self.head = ResponseHead(status, self._headers, framing)
-        if self._method == b"HEAD":
-            # httptools would wait for the body that such an answer announces and never has
-            self.complete = True
-
-    def on_body(self, data: bytes) -> None:
-        if not self.complete:
-            self._parts.append(data)
-
-    def on_message_complete(self) -> None:
-        if self.head is not None and not self.complete:
-            self.complete = True
-            self.reusable = self._parser.should_keep_alive()
-
-    def _head_size(self) -> int:
-        return sum(len(name) + len(value) + 4 for name, value in self._headers)
-
-    def _too_long(self) -> str:
-        return f"more than {self._max_head} bytes of headers"
+        if self.error is None:
+            self._keep_alive = self._parser.should_keep_alive()
+            self.head = ResponseHead(status, self._headers, framing)
 
     def _framing(self, status: int) -> Framing:
         length = chunked = False
         for name, value in self._headers:
             if name == b"content-length":
-                length = True
+                if length or not value.isdigit() or len(value) > 18:
+                    self.error = f"content-length {value!r:.60}"
+                    return Framing.NONE
+                length, self._left = True, int(value)
             elif name == b"transfer-encoding":
                 if chunked or value.strip().lower() != b"chunked":
                     self.error = f"transfer-encoding {value!r:.60}"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gateway.api.record import RequestRecord
 from gateway.routing.explain import verdict
 from gateway.routing.weighing import Weighing
 
 KEPT = 200
+_MOST_KEYS = 64
 WORDS = {
     "match": "nobody holds more of it",
     "load": "another holds more, and would answer later",
@@ -25,28 +27,19 @@ _ROWS = 50
 """Workers that an explanation lists: the chosen one, the best, and those that were no candidates."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
+    """Kept as it came: rows are made for whoever looks, and most of the time nobody does."""
+
     number: int
-    row: dict[str, Any]
-    weighing: Weighing | None
+    at: float
+    """Seconds since 1970."""
+    record: RequestRecord
 
-
-class Decisions:
-    """A recorder of requests."""
-
-    def __init__(self, wall: Callable[[], float]) -> None:
-        """`wall` gives seconds since 1970."""
-        self._wall = wall
-        self._kept: deque[Decision] = deque(maxlen=KEPT)
-        self._number = 0
-
-    def record(self, record: RequestRecord) -> None:
-        self._number += 1
-        usage = record.usage
-        row = {
-            "number": self._number,
-            "at": self._wall(),
+    def row(self) -> dict[str, Any]:
+        record, usage = self.record, self.record.usage
+        return {
+            "number": self.number,
+            "at": self.at,
             "endpoint": record.endpoint,
             "model": record.model,
             "worker": record.worker,
@@ -63,19 +56,35 @@ class Decisions:
             "ttft_s": record.ttft_s,
             "total_s": record.total_s,
         }
-        self._kept.append(Decision(self._number, row, record.weighing))
+
+
+class Decisions:
+    """A recorder of requests."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        """`wall` gives seconds since 1970."""
+        self._wall = wall
+        self._kept: deque[Decision] = deque(maxlen=KEPT)
+        self._number = 0
+
+    def record(self, record: RequestRecord) -> None:
+        self._number += 1
+        if sum(map(len, record.keys)) > _MOST_KEYS:
+            record = msgspec.structs.replace(record, keys=())  # hundreds of long prompts' keys are megabytes
+        self._kept.append(Decision(self._number, self._wall(), record))
 
     def since(self, number: int) -> list[dict[str, Any]]:
         """Those after `number`, oldest first."""
-        return [decision.row for decision in self._kept if decision.number > number]
+        return [decision.row() for decision in self._kept if decision.number > number]
 
     def explain(self, number: int) -> dict[str, Any] | None:
         """One decision and every worker as it saw it, best first; None where it is no longer kept."""
         for decision in self._kept:
             if decision.number == number:
-                workers = [] if decision.weighing is None else _workers(decision.weighing, decision.row)
-                policy = "" if decision.weighing is None else decision.weighing.policy.name
-                return {**decision.row, "policy": policy, "workers": workers[:_ROWS], "all": len(workers)}
+                row, weighing = decision.row(), decision.record.weighing
+                workers = [] if weighing is None else _workers(weighing, row)
+                policy = "" if weighing is None else weighing.policy.name
+                return {**row, "policy": policy, "workers": workers[:_ROWS], "all": len(workers)}
         return None
 
 

@@ -83,8 +83,8 @@ def test_shares_of_the_hottest_openings() -> None:
         openings.see(BlockKey(key))
     assert openings.share(1) == pytest.approx(0.6)
     assert openings.share(10) == 1.0
-    openings.see(BlockKey(4))  # takes the rarest one's place and its count: never under-estimated
-    assert openings.counts == {BlockKey(1): 60, BlockKey(2): 30, BlockKey(4): 11}
+    openings.see(BlockKey(4))  # one too many: 30, what two of the four have at most, is taken from all
+    assert openings.counts == {BlockKey(1): 30}
 
 
 def test_openings_fade() -> None:

@@ -93,7 +93,7 @@ def test_a_distance_falls_between_its_bucket_bounds(distance: float) -> None:
 
 def test_unsampled_curve_is_the_lru_cache() -> None:
     prompts = chats(1, 600, 40)
-    sampler = ReuseSampler(max_samples=1_000_000)
+    sampler = ReuseSampler(max_samples=1_000_000, enough=10**9)
     for prompt in prompts:
         sampler.observe(prompt)
     curve, blocks = sampler.curve(), sum(map(len, prompts))
@@ -106,7 +106,7 @@ def test_unsampled_curve_is_the_lru_cache() -> None:
 
 def test_sampled_curve_is_near_the_whole_one_in_bounded_memory() -> None:
     prompts = chats(2, 3000, 120)
-    whole, sampled = ReuseSampler(max_samples=10**7), ReuseSampler(max_samples=512)
+    whole, sampled = ReuseSampler(max_samples=10**7, enough=10**9), ReuseSampler(max_samples=512)
     for prompt in prompts:
         whole.observe(prompt)
         sampled.observe(prompt)
@@ -117,3 +117,14 @@ def test_sampled_curve_is_near_the_whole_one_in_bounded_memory() -> None:
     assert estimate.distinct == pytest.approx(exact.distinct, rel=0.15)
     for capacity in (500, 1000, 2000, 4000, 8000):
         assert estimate.hit_rate(capacity) == pytest.approx(exact.hit_rate(capacity), abs=0.06)
+
+
+def test_the_longer_it_listens_the_less_it_follows_and_the_curve_stays() -> None:
+    prompts = chats(1, 600, 40)
+    whole, thrifty = ReuseSampler(max_samples=10**7, enough=10**9), ReuseSampler(enough=2048)
+    for prompt in prompts:
+        whole.observe(prompt)
+        thrifty.observe(prompt)
+    assert thrifty.curve().sampled_share < 0.5
+    for capacity in (150, 1000, 3000):
+        assert thrifty.curve().hit_rate(capacity) == pytest.approx(whole.curve().hit_rate(capacity), abs=0.06)

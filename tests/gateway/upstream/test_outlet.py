@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.upstream.outlet import ClientGone, Message, AsgiOutlet
+from gateway.upstream.outlet import AsgiOutlet, ClientGone, Message
 
 pytestmark = pytest.mark.anyio
 

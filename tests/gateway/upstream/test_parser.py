@@ -16,8 +16,7 @@ def feed(parser: AnswerParser, *pieces: bytes, method: bytes = b"POST") -> bytes
     parser.begin(method)
     out = b""
     for piece in pieces:
-        parser.feed(piece)
-        out += parser.take()
+        out += parser.feed(piece)
     return out
 
 
@@ -51,6 +50,13 @@ def test_interim_answers_are_skipped() -> None:
 def test_a_head_answer_has_no_body_whatever_it_announces() -> None:
     parser = AnswerParser()
     assert feed(parser, b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n", method=b"HEAD") == b""
+    assert parser.complete
+    assert parser.reusable
+
+
+def test_a_head_answer_that_brings_a_body_spoils_its_connection() -> None:
+    parser = AnswerParser()
+    assert feed(parser, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", method=b"HEAD") == b""
     assert parser.complete
     assert not parser.reusable
 
