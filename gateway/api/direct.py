@@ -79,7 +79,11 @@ class DirectOutlet:
         """The head goes out with the first of the body. Raises RuntimeError for what no head can hold."""
         cycle = self._cycle
         parts = [_LINES[status]]
-        parts += [b"%s: %s" % header for header in cycle.default_headers]
+        for header in cycle.default_headers:
+            if header[0] == b"connection":
+                cycle.keep_alive = False  # the server says goodbye
+            else:
+                parts.append(b"%s: %s" % header)
         parts += [b"%s: %s" % header for header in headers]
         if cycle.scope["method"] == "HEAD" or status in _BODILESS:
             self._left = 0
@@ -108,8 +112,9 @@ class DirectOutlet:
         if self._chunked:
             end = b"\r\n0\r\n\r\n" if last else b"\r\n"
             if len(data) > _LARGE:
-                cycle.transport.writelines((b"%s%x\r\n" % (self._head, len(data)), data, end))
-                data = b""
+                cycle.transport.write(b"%s%x\r\n" % (self._head, len(data)))
+                cycle.transport.write(data)
+                data = end
             elif data:
                 data = b"%s%x\r\n%s%s" % (self._head, len(data), data, end)
             else:

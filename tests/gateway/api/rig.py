@@ -1,4 +1,8 @@
-"""The public app behind a real uvicorn, with a router of a dozen lines."""
+"""The public app behind a real server, with a router of a dozen lines.
+
+On uvloop, as the product runs, that is our own listener, whose answers go below ASGI; on asyncio's loop it is a
+plain uvicorn, for the app can be mounted under any ASGI server.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,9 @@ import httpx
 import uvicorn
 
 from gateway.api.endpoints import EndpointTable
+from gateway.api.listener import ListenerOptions, make_listener
 from gateway.api.openai import PublicApp
+from gateway.api.protocol import ConnectionLimits
 from gateway.api.record import RequestRecord
 from gateway.api.retry import RetryPolicy
 from gateway.api.serve import ProxyService, ServeOptions
@@ -153,10 +159,16 @@ async def running(app: Any) -> AsyncIterator[int]:
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, http="httptools", lifespan="off", log_config=None, access_log=False)
-    server = uvicorn.Server(config)
+    if type(asyncio.get_running_loop()).__module__.startswith("uvloop"):
+        server: uvicorn.Server = make_listener(app, ListenerOptions(ConnectionLimits()), None)
+    else:
+        server = uvicorn.Server(
+            uvicorn.Config(app, http="httptools", lifespan="off", log_config=None, access_log=False)
+        )
+    config = server.config
     # its own loop looks for signals and ticks every 0.1 s, which would be most of a test's time
-    config.load()
+    if not config.loaded:
+        config.load()
     server.lifespan = config.lifespan_class(config)
     await server.startup([sock])
     await server.on_tick(0)
