@@ -78,25 +78,25 @@ class DirectOutlet:
     def start(self, status: int, headers: Headers) -> None:
         """The head goes out with the first of the body. Raises RuntimeError for what no head can hold."""
         cycle = self._cycle
-        parts = [_LINES[status]]
-        for header in cycle.default_headers:
-            if header[0] == b"connection":
-                cycle.keep_alive = False  # the server says goodbye
-            else:
-                parts.append(b"%s: %s" % header)
-        parts += [b"%s: %s" % header for header in headers]
+        parts, length = [_LINES[status]], _UNTIL_CLOSED
+        for header in (*cycle.default_headers, *headers):
+            if header[0] == b"connection":  # nobody says anything else there than that it ends
+                cycle.keep_alive = False
+                continue
+            if header[0] == b"content-length":
+                length = int(header[1])
+            parts.append(b"%s: %s" % header)
         if cycle.scope["method"] == "HEAD" or status in _BODILESS:
-            self._left = 0
-        else:
-            self._left = self._length(headers)
-            if self._left == _UNTIL_CLOSED:
-                if cycle.scope["http_version"] == "1.1":
-                    self._chunked = True
-                    parts.append(b"transfer-encoding: chunked")
-                else:
-                    cycle.keep_alive = False
+            length = 0
+        elif length == _UNTIL_CLOSED:
+            if cycle.scope["http_version"] == "1.1":
+                self._chunked = True
+                parts.append(b"transfer-encoding: chunked")
+            else:
+                cycle.keep_alive = False
         if not cycle.keep_alive:
             parts.append(b"connection: close")
+        self._left = length
         head = b"\r\n".join((*parts, b"", b""))
         lines = len(parts) + 1
         if head.count(b"\n") != lines or head.count(b"\r") != lines or head.find(b"\0") >= 0:
@@ -152,13 +152,6 @@ class DirectOutlet:
 
     def close(self) -> None:
         self._flow = self._on_gone = None
-
-    @staticmethod
-    def _length(headers: Headers) -> int:
-        for name, value in headers:
-            if name == b"content-length":
-                return int(value)
-        return _UNTIL_CLOSED
 
     # -- from the connection ------------------------------------------------------------------------------
 

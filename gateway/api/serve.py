@@ -11,10 +11,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
+
+import msgspec
 
 from gateway.api.body import ClientLeft, read_body, within
 from gateway.api.call import Call, ReadPrompt, understand
@@ -180,10 +182,10 @@ class ProxyService:
             name = named_response(call)
             pin = await self._pins.find(name, visit.key_id) if name else None
             if pin is not None and not call.prompt.model:
-                call.prompt = replace(call.prompt, model=pin.model)
+                call.prompt = msgspec.structs.replace(call.prompt, model=pin.model)
             visit.admit(call)
             if pin is not None:
-                call.caller = replace(call.caller, worker=pin.worker)
+                call.caller = msgspec.structs.replace(call.caller, worker=pin.worker)
             await self._proxy(call, identifier, story, outlet)
         except GatewayError as error:
             self._refuse(error, endpoint, identifier, story, outlet)

@@ -1,7 +1,7 @@
 """The public app behind a real server, with a router of a dozen lines.
 
-On uvloop, as the product runs, that is our own listener, whose answers go below ASGI; on asyncio's loop it is a
-plain uvicorn, for the app can be mounted under any ASGI server.
+On uvloop, as the product runs, that is our own listener, whose answers go below ASGI; on asyncio's loop it is
+a plain uvicorn, for the app can be mounted under any ASGI server.
 """
 
 from __future__ import annotations
