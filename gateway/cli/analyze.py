@@ -15,7 +15,7 @@ from rich.table import Table
 
 from gateway.diagnosis.finding import percent
 from gateway.diagnosis.offline import Analysis, analyse
-from gateway.diagnosis.request_log import LoggedPrompt, lines_of, read_log
+from gateway.diagnosis.request_log import LoggedPrompt, read_log, records_of
 from gateway.errors import ConfigError
 from gateway.prompt.approx import BytesEncoder
 from gateway.prompt.base import PromptEncoder
@@ -43,9 +43,13 @@ def command(
 ) -> None:
     """Say what prefix caching can do for the requests in LOG, and where their prefixes break.
 
-    LOG has one JSON object a line: an OpenAI body, one inside of `body` or `request`, or a trace line with
-    `hash_ids`. It may be gzipped; - is stdin. Without a tokenizer, four bytes stand for a token. Nothing is
-    stored and nothing leaves this machine.
+    LOG has one JSON object a line, or all in one array: a body of OpenAI's chat, completions or responses or
+    of Anthropic's messages, one inside of `body` or `request`, or a trace line with `hash_ids`. It may be
+    gzipped; - is stdin. Without a tokenizer, four bytes stand for a token. Nothing is stored and nothing
+    leaves this machine.
+
+    \b
+    Exit status: 0 analysed, 2 LOG can't be read or holds no request.
     """
     encoder: PromptEncoder = BytesEncoder()
     if tokenizer is not None:
@@ -62,7 +66,7 @@ def command(
 
 async def _read(log: Path | None, encoder: PromptEncoder) -> tuple[list[LoggedPrompt], int]:
     try:
-        return await read_log(lines_of(log), encoder, secrets.randbits(64))
+        return await read_log(records_of(log), encoder, secrets.randbits(64))
     finally:
         await encoder.close()
 

@@ -30,7 +30,10 @@ def _seconds(_: click.Context, __: click.Parameter, text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     if match is None:
         raise click.BadParameter(f"{text!r} is no span of time: 30s, 15m, 1h")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    seconds = float(match[1]) * _UNITS[match[2] or "s"]
+    if not seconds:
+        raise click.BadParameter(f"{text!r}: in no time nothing is seen")
+    return seconds
 
 
 @click.command("doctor", context_settings={"show_default": True})

@@ -14,6 +14,7 @@ Rule = Callable[[Facts], Iterator[Finding]]
 
 RULES: Sequence[Rule] = (
     knowledge_rules.workers_down,
+    knowledge_rules.worker_restarted,
     engine_rules.kv_contention,
     engine_rules.batch_limit,
     engine_rules.bandwidth_bound,

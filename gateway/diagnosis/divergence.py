@@ -173,16 +173,30 @@ def equal_blocks(a: Head, b: Head) -> int:
 
 
 def _change(head: Head, other: Head) -> tuple[int, bool]:
-    """(tokens from the first difference to where text is equal again, whether equal pieces moved)."""
+    """(tokens from the first that differ to where text is equal again, whether equal pieces moved)."""
     front = equal_blocks(head, other) * BLOCK_SIZE
     places = sorted(
         (start, other.pieces[piece][0]) for piece, (start, _) in head.pieces.items() if piece in other.pieces
     )
-    behind = [start for start, _ in places if start >= front]
-    changed = behind[0] - front if behind else head.tokens - front
     # a phrase that is said twice is found at its first place: one jump back means nothing
     jumps = sum(after < before for (_, before), (_, after) in pairwise(places))
-    return changed, jumps >= 2
+    return _first_gap(head, other, front), jumps >= 2
+
+
+def _first_gap(head: Head, other: Head, front: int) -> int:
+    """Neighbouring pieces of `head` that `other` does not have, the first such run behind `front`. Pieces
+    are as fine as it gets: a few tokens around what differs are counted with it."""
+    begin = end = front
+    for start, tokens in sorted(place for piece, place in head.pieces.items() if piece not in other.pieces):
+        if start + tokens <= front:
+            continue
+        if end == front:
+            begin, end = max(start, front), start + tokens
+        elif start <= end:
+            end = start + tokens
+        else:
+            break
+    return end - begin
 
 
 def _kind(heads: Sequence[Head], matches: Sequence[_Match]) -> Kind:

@@ -38,6 +38,36 @@ def workers_down(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def worker_restarted(facts: Facts) -> Iterator[Finding]:
+    """Its event history began again: another process of the engine, with an empty cache."""
+    told: set[str] = set()
+    for replica in facts.replicas:
+        began = replica.series.increase_by("gateway_event_epochs_total", "worker", reason="restarted")
+        rows = {row.id: row for row in replica.after or ()}
+        for worker, times in sorted(began.items()):
+            if not times or worker in told:
+                continue
+            told.add(worker)
+            held = rows[worker].indexed_blocks if worker in rows else None
+            yield Finding(
+                "worker-restarted",
+                Severity.WARNING,
+                worker,
+                "the engine was restarted, and all that it had cached is gone",
+                (
+                    Evidence("restarts in the window", times),
+                    *(() if held is None else (Evidence("blocks it holds again", held),)),
+                    Evidence("replica", replica.name),
+                ),
+                "its KV events began again from the first: it crashed, was killed or was rolled out",
+                (
+                    "read the log of the process before this one, and its exit status (137: out of memory)",
+                    "roll engines out one at a time, each drained first, so that the others warm up",
+                ),
+                0.9,
+            )
+
+
 def events_off(facts: Facts) -> Iterator[Finding]:
     for replica, row in _rows(facts):
         if row.state != "ready" or row.events is not None:

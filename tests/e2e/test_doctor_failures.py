@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -10,7 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.conftest import wait_until
+from gateway.diagnosis.collect import watch
+from gateway.diagnosis.diagnose import diagnose
+from gateway.diagnosis.finding import Evidence, Severity
+from tests.e2e.conftest import ROOT, Fleet, wait_until
 from tests.e2e.front import CHAT, front
 from tests.e2e.sick import (
     EngineSpec,
@@ -65,6 +70,46 @@ def test_a_killed_worker(
         assert {found["subject"] for found in downs} == {one, other}
         assert {evidence(found, "other workers for its model") for found in downs} == {"none"}
         assert examined[0] == 3
+
+
+def test_a_worker_that_was_killed_and_came_back(
+    tmp_path: Path, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ready again by the end of the window, and has nothing in its cache."""
+    monkeypatch.setenv("GATEWAY_HEALTH_INTERVAL", "0.2")
+    with (
+        engine_processes(tmp_path, [EngineSpec("reborn")], free_port) as started,
+        gateway(tmp_path, [line for line, _ in started], free_port) as fleet,
+    ):
+        ((line, process),) = started
+        url = line.partition(",")[0]
+        for n in range(3):
+            ask(fleet, chat_body(text(n, 60)))
+        wait_until(lambda: fleet.workers()[0]["indexed_blocks"] > 0, 30, "blocks that are known")
+        assert "worker-restarted" not in ids(examine(fleet.admin, window=0.3))
+        lives = [process]
+
+        def kill_and_start(_: float, __: float) -> None:
+            if len(lives) > 1:
+                return
+            process.kill()
+            process.wait(30)
+            lives.append(subprocess.Popen(process.args, stdin=subprocess.DEVNULL, cwd=ROOT))
+            wait_until(lambda: epochs(fleet) > 0 and fleet.workers()[0]["state"] == "ready", 60, "its return")
+
+        try:
+            facts = asyncio.run(watch([fleet.admin], window=0.3, interval=0.1, progress=kill_and_start))
+        finally:
+            lives[-1].terminate()
+            lives[-1].wait(30)
+        (found,) = (one for one in diagnose(facts) if one.id == "worker-restarted")
+        assert (found.subject, found.severity) == (url, Severity.WARNING)
+        assert Evidence("restarts in the window", 1) in found.evidence
+        assert Evidence("blocks it holds again", 0) in found.evidence
+
+
+def epochs(fleet: Fleet) -> int:
+    return int(fleet.workers()[0]["events"]["epochs"])
 
 
 def test_metrics_behind_a_404(tmp_path: Path, free_port: Callable[[], int]) -> None:

@@ -39,7 +39,7 @@ async def test_a_worker_that_is_not_there_is_found(free_port: Callable[[], int])
     said = answer.json()
     assert said["replicas"] == ["http://this-gateway"]
     assert said["engines"] == [f"http://127.0.0.1:{port}"]
-    assert said["rules"] == len(RULES) == 20
+    assert said["rules"] == len(RULES) == 21
     assert said["window_s"] >= 1
     found, other = said["findings"]
     assert (other["id"], other["severity"]) == ("engine-metrics-missing", "warning")

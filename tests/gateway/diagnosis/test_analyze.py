@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import subprocess
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -178,3 +180,77 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
         CliRunner().invoke(command, [str(path)], catch_exceptions=False)
     with pytest.raises(ConfigError, match="cannot read"):
         CliRunner().invoke(command, [str(tmp_path / "absent")], catch_exceptions=False)
+
+
+def test_sessions_of_a_line_each_by_hand(tmp_path: Path) -> None:
+    """Blocks of 64; ids are the session's own: 1 of one is not 1 of the other."""
+    turns = [{"t": 0.0, "in": 129, "hash_ids": [1, 2, 3]}, {"t": 9.0, "in": 193, "hash_ids": [1, 2, 3, 4]}]
+    session = {"block_size": 64, "hash_id_scope": "local", "requests": turns}
+    path = log(tmp_path / "s.jsonl", {"id": "a", **session}, {"id": "b", **session})
+    result = analyze(path)
+    assert (result["prompts"], result["tokens"], result["block_size"]) == (4, 2 * (129 + 193), 64)
+    # 2 and 3 blocks can be cached, of which the second turn finds 2 again
+    assert (result["blocks"], result["distinct_blocks"]) == (10, 6)
+    assert result["achievable_hit_rate"] == pytest.approx(4 / 10)
+    path = log(tmp_path / "g.jsonl", *({"id": i, **session, "hash_id_scope": "global"} for i in "ab"))
+    assert analyze(path)["distinct_blocks"] == 3
+
+
+def test_the_bundled_sessions_are_read() -> None:
+    path = ROOT / "benchmarks" / "traces" / "agentic_sessions.jsonl.gz"
+    if not path.is_file():
+        pytest.skip("the trace is not in this checkout")
+    with gzip.open(path) as lines:
+        sessions = [json.loads(line) for line in lines]
+    requests = [one for session in sessions for one in session["requests"]]
+    result = analyze(path, "--workers", "1")
+    assert (result["prompts"], result["unread_lines"]) == (len(requests), 0)
+    assert result["tokens"] == sum(one["in"] for one in requests)
+
+
+def test_an_anthropic_system_prompt_counts(tmp_path: Path) -> None:
+    """800 letters of system are 200 tokens, that all requests begin with."""
+    bodies = [
+        {
+            "model": "m",
+            "max_tokens": 1,
+            "system": [{"type": "text", "text": "s" * 800}],
+            "messages": [{"role": "user", "content": words(n, 3)}],
+        }
+        for n in range(10)
+    ]
+    result = analyze(log(tmp_path / "a.jsonl", *bodies))
+    assert result["tokens"] >= 10 * 200
+    assert result["achievable_hit_rate"] > 0.8
+    tools = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "t" * 800}]}
+    result = analyze(log(tmp_path / "t.jsonl", {"model": "m", "messages": [tools]}))
+    assert result["tokens"] >= 200
+
+
+def test_responses_bodies_are_read(tmp_path: Path) -> None:
+    bodies = [{"model": "m", "instructions": "s" * 800, "input": words(n, 3)} for n in range(10)]
+    result = analyze(log(tmp_path / "r.jsonl", *bodies))
+    assert (result["prompts"], result["unread_lines"]) == (10, 0)
+    assert result["achievable_hit_rate"] > 0.8
+    # a batch file says which endpoint a body is for: embeddings are no prompts of a chat
+    batch = [{"url": "/v1/responses", "body": bodies[0]}, {"url": "/v1/embeddings", "body": {"input": "x"}}]
+    result = analyze(log(tmp_path / "b.jsonl", *batch))
+    assert (result["prompts"], result["unread_lines"]) == (1, 1)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_one_json_array_is_a_log_too(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps([{"model": "m", "prompt": "x" * 640}] * 3 + [1], indent=indent))
+    result = analyze(path)
+    assert (result["prompts"], result["unread_lines"], result["blocks"]) == (3, 1, 27)
+
+
+def test_exit_statuses_are_those_of_the_help(tmp_path: Path) -> None:
+    def status(*args: str) -> int:
+        command_line = [sys.executable, "-m", "gateway", "analyze", *args]
+        return subprocess.run(command_line, cwd=ROOT, capture_output=True, check=False).returncode
+
+    assert status(str(log(tmp_path / "l.jsonl", chat("a", "b")))) == 0
+    assert status(str(log(tmp_path / "n.jsonl", {"nothing": 1}))) == 2
+    assert status(str(tmp_path / "absent")) == 2

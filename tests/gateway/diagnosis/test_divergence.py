@@ -114,3 +114,15 @@ def test_strangers_are_of_no_kind() -> None:
 def test_nothing_to_compare() -> None:
     assert divergence([]).lost_share == 0.0
     assert divergence([head(words(1, 100))]).kinds == ()
+
+
+def test_what_changes_behind_equal_words_is_counted() -> None:
+    """Five words, a request id and a time of 20 tokens, and 300 more: the change is not at the prompt's
+    first token, and some pieces before it are equal."""
+    before, after = words(1, 40), words(2, 300)
+    heads = [head([*before, *words(100 + n, 20), *after]) for n in range(8)]
+    (kind,) = divergence(heads).kinds
+    assert kind.diverges_at_block == 2
+    # 32 of the 40 are two whole blocks; up to a piece before and behind is counted with the 20
+    assert 20 <= kind.changed_tokens <= 20 + 8 + 64
+    assert not kind.shuffled

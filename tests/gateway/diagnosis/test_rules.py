@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
+from click.testing import CliRunner
 
+from gateway.cli.doctor import command
 from gateway.diagnosis import diagnose as diagnosis
 from gateway.diagnosis.diagnose import diagnose
 from gateway.diagnosis.facts import Engine, EventsFacts, Facts, Replica, WorkerRow, traffic_facts
@@ -123,6 +126,23 @@ def test_a_worker_that_is_down_matters_more_when_it_is_the_last() -> None:
     assert only(diagnose(facts(replica=replica(down)))).severity is Severity.CRITICAL
 
 
+def test_a_restart_is_told_by_events_that_begin_again() -> None:
+    def watched(restarted: tuple[float, ...], lost: tuple[float, ...]) -> Facts:
+        scrapes = [Scrape(float(at)) for at in range(len(restarted))]
+        for scrape, again, gone in zip(scrapes, restarted, lost, strict=True):
+            for reason, value in (("restarted", again), ("lost", gone)):
+                scrape.put("gateway_event_epochs_total", {"worker": "http://a", "reason": reason}, value)
+        row = WorkerRow("http://a", state="ready", model="m", indexed_blocks=7, events=FOLLOWING)
+        return facts(replica=Replica("r", Series(scrapes), (row,), (row,)))
+
+    found = only(diagnose(watched((2, 2, 3), (0, 0, 0))))
+    assert (found.id, found.subject, found.severity) == ("worker-restarted", "http://a", Severity.WARNING)
+    assert Evidence("restarts in the window", 1) in found.evidence
+    assert Evidence("blocks it holds again", 7) in found.evidence
+    # restarts before the window, and events that were lost while the engine lived
+    assert diagnose(watched((2, 2, 2), (0, 1, 1))) == ()
+
+
 def test_a_cause_hides_what_follows_from_it() -> None:
     row = WorkerRow("http://a", state="ready", model="m", events=EventsFacts("silent"))
     sick = engine(num_requests_running=(0, 0))
@@ -208,6 +228,13 @@ def test_every_finding_has_its_runbook() -> None:
         )
         if before.strip() in ("yield Finding(",)
     }
-    assert len(named) == 20
+    assert len(named) == 21
     missing = [name for name in sorted(named) if not (ROOT / "docs" / "runbooks" / f"{name}.md").is_file()]
     assert not missing
+
+
+@pytest.mark.parametrize("window", ["0", "0s", "0.0m", "soon", "-5s"])
+def test_a_window_in_which_nothing_can_be_seen_is_refused(window: str) -> None:
+    ran = CliRunner().invoke(command, ["--window", window])
+    assert ran.exit_code == 2
+    assert "in no time nothing is seen" in ran.output or "is no span of time" in ran.output

@@ -165,7 +165,7 @@ def test_a_plan_is_the_command_s() -> None:
 def test_names_for_a_plan_are_those_that_it_takes() -> None:
     one, _ = traffic()
     names = anyio.run(_ask, one, "GET", "/admin/plan", None).json()
-    assert names["kv"] == ["fp16", "bf16", "fp8", "int8", "int4"]
+    assert names["kv"] == ["auto", "fp16", "bf16", "fp8", "int8", "int4"]
     assert "qwen2-7b" in names["models"]
     assert "chat" in names["scenarios"]
     for gpu in names["gpus"]:
