@@ -18,7 +18,7 @@ sequence, hence is bound by bandwidth (Pope et al., "Efficiently Scaling Transfo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 StepShape = tuple[int, int]
@@ -98,6 +98,25 @@ class RooflineTiming:
     compute_efficiency: float = 0.5
     memory_efficiency: float = 0.8
     overhead_s: float = 0.003
+    _flops_a_token: float = field(init=False, repr=False, compare=False)
+    _flops_a_pair: float = field(init=False, repr=False, compare=False)
+    _flops_a_second: float = field(init=False, repr=False, compare=False)
+    _weights: float = field(init=False, repr=False, compare=False)
+    _bytes_a_token: float = field(init=False, repr=False, compare=False)
+    _bytes_a_second: float = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # a replay asks for hundreds of thousands of steps
+        model, gpu = self.model, self.gpu
+        for name, value in (
+            ("_flops_a_token", 2 * model.parameters),
+            ("_flops_a_pair", 4 * model.layers * model.heads * model.head_size),
+            ("_flops_a_second", gpu.flops * self.gpus * self.compute_efficiency),
+            ("_weights", model.total_weight_bytes),
+            ("_bytes_a_token", model.kv_bytes_per_token),
+            ("_bytes_a_second", gpu.bandwidth * self.gpus * self.memory_efficiency),
+        ):
+            object.__setattr__(self, name, value)
 
     def step_seconds(self, shapes: Iterable[StepShape]) -> float:
         tokens = pairs = context = 0
@@ -114,13 +133,9 @@ class RooflineTiming:
     def _seconds(self, tokens: int, pairs: int, context: int) -> float:
         if not tokens:
             return 0.0
-        model = self.model
-        flops = 2 * model.parameters * tokens
-        flops += 4 * model.layers * model.heads * model.head_size * pairs
-        traffic = model.total_weight_bytes + model.kv_bytes_per_token * context
-        compute_s = flops / (self.gpu.flops * self.gpus * self.compute_efficiency)
-        memory_s = traffic / (self.gpu.bandwidth * self.gpus * self.memory_efficiency)
-        return max(compute_s, memory_s) + self.overhead_s
+        compute_s = (self._flops_a_token * tokens + self._flops_a_pair * pairs) / self._flops_a_second
+        memory_s = (self._weights + self._bytes_a_token * context) / self._bytes_a_second
+        return (compute_s if compute_s > memory_s else memory_s) + self.overhead_s
 
     def num_blocks(self, block_size: int, *, utilization: float = 0.92, reserve: float = 2 * 2**30) -> int:
         """K/V blocks that fit beside the weights and `reserve` bytes a GPU for activations. `utilization` is

@@ -6,8 +6,9 @@ they carry the next turn's names, so that the turn finds them; else names that n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice, repeat
+from typing import overload
 
 from benchmarks.replay.trace import Trace
 from gateway.kv.keys import block_keys, cacheable_blocks, pack_tokens, root_key
@@ -15,6 +16,36 @@ from gateway.types import BlockKey, CacheScope
 
 MODEL = "replayed"
 SCOPE = CacheScope(MODEL)
+
+
+class PromptTokens(Sequence[int]):
+    """A prompt of `length` tokens, each of `blocks` standing for `unit` of them. A slice is a tuple. Never
+    written out as a whole: an engine reads only what it has to compute, and a trace's prompts together are
+    gigabytes."""
+
+    __slots__ = ("_blocks", "_length", "_unit")
+
+    def __init__(self, blocks: Sequence[int], unit: int, length: int) -> None:
+        self._blocks, self._unit, self._length = blocks, unit, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        places = range(self._length)[index]
+        if isinstance(places, int):
+            return self._blocks[places // self._unit]
+        if places.step != 1:
+            return tuple(self._blocks[place // self._unit] for place in places)
+        unit = self._unit
+        first = places.start // unit
+        covering = self._blocks[first : -(-places.stop // unit)]
+        tokens = tuple(chain.from_iterable(repeat(block, unit) for block in covering))
+        return tokens[places.start - first * unit : places.stop - first * unit]
 
 
 class Content:
@@ -31,14 +62,9 @@ class Content:
         self._keys: dict[int, list[BlockKey]] = {}
         self._prompt_keys = [self._chain(number) for number in range(len(trace.requests))]
 
-    def tokens(self, number: int) -> tuple[int, ...]:
-        """The prompt. Made anew each time: a trace's prompts together are gigabytes."""
-        unit = self.trace.unit
-        length = self.trace.requests[number].input_tokens
-        tokens: list[int] = []
-        for block in self._lines[number][: -(-length // unit)]:
-            tokens += [block] * unit
-        return tuple(tokens[:length])
+    def tokens(self, number: int) -> PromptTokens:
+        """The prompt."""
+        return PromptTokens(self._lines[number], self.trace.unit, self.trace.requests[number].input_tokens)
 
     def answer(self, number: int) -> Iterator[int]:
         """The answer's tokens, one by one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from itertools import count, islice
+from typing import cast
 
 from benchmarks.replay.content import MODEL, SCOPE, Content
 from gateway.events.ledger import Ledger
@@ -110,7 +111,9 @@ class Answers:
         sampling = SamplingParams(
             max_tokens=self._content.trace.requests[number].output_tokens, ignore_eos=True
         )
-        return EngineRequest(name, self._content.tokens(number), sampling, SCOPE)
+        # to the engine it is as good as a tuple: it asks for lengths and slices
+        prompt = cast("tuple[int, ...]", self._content.tokens(number))
+        return EngineRequest(name, prompt, sampling, SCOPE)
 
     def next_tokens(self, sequence: SequenceState, count: int) -> list[int]:
         return list(islice(self._running[sequence.request.request_id], count))
