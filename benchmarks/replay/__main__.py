@@ -34,6 +34,7 @@ from benchmarks.replay.simulation import Delays
 @click.option("--load-interval", type=float, default=0.1, help="Seconds between a replica's load reports.")
 @click.option("--slo-ttft", type=float, default=5.0, help="Seconds; goodput counts requests within both.")
 @click.option("--slo-tpot", type=float, default=0.1, help="Seconds a token.")
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first so many requests.")
 @click.option("--limit", type=int, default=None, help="Only the first so many requests.")
 @click.option("--longest", type=int, default=131_072, help="Leave out requests of more tokens in all.")
 @click.option(
@@ -59,6 +60,7 @@ def main(
     load_interval: float,
     slo_ttft: float,
     slo_tpot: float,
+    skip: int,
     limit: int | None,
     longest: int,
     copies: int,
@@ -70,7 +72,7 @@ def main(
     """Replay a request trace in virtual time against simulated engines, once for each policy and rate."""
     size = block_size or BLOCK_SIZES[kind]
     longest = min(longest, blocks_per_worker * size - 1)
-    source = Source(trace, kind, block_size, limit, longest, copies, seed)
+    source = Source(trace, kind, block_size, skip, limit, longest, copies, seed)
     names = policies_named(policy)
     if FLOOR not in names:
         names = [FLOOR, *names]

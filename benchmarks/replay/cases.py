@@ -10,6 +10,7 @@ from random import Random
 import msgspec
 
 from benchmarks.replay import formats
+from benchmarks.replay.bounds import Bounds, bounds
 from benchmarks.replay.ceilings import Ceilings, ceilings
 from benchmarks.replay.content import Content
 from benchmarks.replay.floor import PooledFleet
@@ -34,6 +35,7 @@ class Source:
     kind: str
     block_size: int = 0
     """0 is the format's usual one."""
+    skip: int = 0
     limit: int | None = None
     longest: int | None = 131_072
     copies: int = 1
@@ -42,7 +44,7 @@ class Source:
     def content(self) -> Content:
         """Raises ValueError, OSError."""
         trace = formats.load(Path(self.path), self.kind, copies=self.copies, seed=self.seed)
-        trace = shortened(trace, limit=self.limit, longest=self.longest)
+        trace = shortened(trace, skip=self.skip, limit=self.limit, longest=self.longest)
         size = self.block_size or BLOCK_SIZES[self.kind]
         if size > trace.unit:
             trace = coarser(trace, size)
@@ -102,30 +104,44 @@ def run_case(content: Content, case: Case, progress: Progress | None = None) -> 
     return _row(content, case, summary)
 
 
-def with_ceilings(rows: Sequence[Row], limits: Mapping[tuple[int, int], Ceilings]) -> list[Row]:
-    """Every row with the ceilings of its fleet, given by (workers, blocks a worker), and the floor's times
-    where the floor was run."""
+Fleet = tuple[int, int, str, float]
+"""Workers, blocks a worker, profile, seconds to the first token that count as good."""
+
+
+def with_ceilings(rows: Sequence[Row], limits: Mapping[Fleet, tuple[Ceilings, Bounds]]) -> list[Row]:
+    """Every row with the ceilings and bounds of its fleet, and the floor's times where the floor was run."""
     floors = {_point(row): row for row in rows if row["policy"] == FLOOR}
     finished = []
     for row in rows:
-        limit = limits[int(str(row["workers"])), int(str(row["blocks_per_worker"]))]
+        ceiling, bound = limits[_fleet(row)]
         floor = floors.get(_point(row), {})
         finished.append(
             row
             | {
-                "ceiling_hit_rate": limit.pooled_lru,
-                "infinite_hit_rate": limit.infinite,
-                "clairvoyant_hit_rate": limit.clairvoyant,
+                "ceiling_hit_rate": round(ceiling.pooled_lru, 6),
+                "infinite_hit_rate": round(ceiling.infinite, 6),
+                "clairvoyant_hit_rate": round(ceiling.clairvoyant, 6),
                 "floor_ttft_p50_s": floor.get("ttft_p50_s"),
                 "floor_ttft_p99_s": floor.get("ttft_p99_s"),
+                "floor_goodput_rps": floor.get("goodput_rps"),
+                "bound_ttft_p50_s": round(bound.ttft_p50_s, 6),
+                "bound_ttft_p99_s": round(bound.ttft_p99_s, 6),
+                "bound_good_share": round(bound.good_share, 6),
             }
         )
     return finished
 
 
-def limits_of(content: Content, cases: Sequence[Case]) -> dict[tuple[int, int], Ceilings]:
-    fleets = {(case.workers, case.blocks_per_worker) for case in cases}
-    return {fleet: ceilings(content, fleet[0] * fleet[1]) for fleet in sorted(fleets)}
+def limits_of(content: Content, cases: Sequence[Case]) -> dict[Fleet, tuple[Ceilings, Bounds]]:
+    fleets = {(case.workers, case.blocks_per_worker, case.profile, case.slo_ttft_s): case for case in cases}
+    found = {}
+    for fleet, case in sorted(fleets.items(), key=lambda pair: pair[0]):
+        timings = {profile.name: profile.timing for profile in profiles_of(case, content.block_size)}
+        found[fleet] = (
+            ceilings(content, case.workers * case.blocks_per_worker),
+            bounds(content, list(timings.values()), case.slo_ttft_s),
+        )
+    return found
 
 
 def profiles_of(case: Case, block_size: int) -> list[Profile]:
@@ -195,4 +211,10 @@ def _row(content: Content, case: Case, summary: Summary) -> Row:
 
 
 def _point(row: Row) -> tuple[object, ...]:
-    return tuple(row[name] for name in ("trace", "workers", "blocks_per_worker", "rate", "profile"))
+    names = ("trace", "workers", "blocks_per_worker", "rate", "profile", "seed")
+    return tuple(row[name] for name in names)
+
+
+def _fleet(row: Row) -> Fleet:
+    workers, blocks = int(str(row["workers"])), int(str(row["blocks_per_worker"]))
+    return workers, blocks, str(row["profile"]), float(str(row["slo_ttft_s"]))

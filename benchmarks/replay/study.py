@@ -1,116 +1,124 @@
-"""The routing study: ``python -m benchmarks.replay.study`` runs what docs/routing-study.md is made of.
+"""The routing study: ``python -m benchmarks.replay.study`` computes what docs/routing-study.md says.
 
-Every experiment is one trace, some fleets, some rates, some policies; its rows go to a JSON file with a plot
-beside it. A file that is there is kept, so that a run that was stopped goes on where it was.
+Every experiment's rows go to a JSON file with a plot beside it (docs/results/routing), all tables to the page
+there, and those that matter between the markers of docs/routing-study.md. Points are computed one a process,
+the longest first.
 """
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
-from types import MappingProxyType
+from time import perf_counter
 
 import click
 import msgspec
 from rich.console import Console
+from rich.progress import Progress
 
-from benchmarks.replay.batch import run_cases
-from benchmarks.replay.cases import FLOOR, Case, Source, policies_named, save
-from benchmarks.replay.report import draw, show
+from benchmarks.replay.cases import Case, Row, Source, limits_of, run_case, with_ceilings
+from benchmarks.replay.grid import Experiment, full, quick
+from benchmarks.replay.page import tables, write_between
+from benchmarks.replay.report import draw
 
-TRACES = Path(__file__).parent.parent / "traces"
-RESULTS = Path(__file__).parent.parent / "results" / "replay"
-
-MOONCAKE = Source(str(TRACES / "mooncake_conversation_trace.jsonl.gz"), "mooncake")
-AGENTIC = Source(str(TRACES / "agentic_sessions.jsonl.gz"), "agentic")
-DEFAULT = "estimated_ttft"
-WEIGHTS = tuple(f"{DEFAULT}:work_weight={w},memory_weight={m}" for w, m in product((1, 1.5, 2, 3), (0, 2, 4)))
-EVERYONE = tuple(policies_named("all"))
+DOCS = Path(__file__).parent.parent.parent / "docs"
+Task = tuple[str, int, Source, list[Case]]
+"""Experiment, place in it, what to replay."""
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    source: Source
-    workers: int
-    blocks: Sequence[int]
-    """A worker; each is a fleet of its own."""
-    rates: Sequence[float]
-    policies: Sequence[str] = EVERYONE
-    profile: str = "h100-8b"
-    replicas: Sequence[tuple[int, bool]] = ((1, True),)
-    """How many, and whether they share what they know."""
-
-    def cases(self) -> list[Case]:
-        cases = []
-        for blocks, rate, (replicas, shared), policy in product(
-            self.blocks, self.rates, self.replicas, self.policies
-        ):
-            first = (replicas, shared) == self.replicas[0]
-            if policy != FLOOR or first:  # the floor has no gateway
-                cases.append(Case(policy, self.workers, blocks, rate, self.profile, replicas, shared))
-        return cases
+def tasks(experiments: Mapping[str, Experiment]) -> list[Task]:
+    """Those that take longest first, so that none of them ends alone."""
+    found = [
+        (name, place, source, cases)
+        for name, experiment in experiments.items()
+        for place, (source, cases) in enumerate(experiment.points())
+    ]
+    return sorted(found, key=lambda task: -len(task[3]) * (task[2].limit or 10_000))
 
 
-def experiments(limit: int | None) -> Mapping[str, Experiment]:
-    """`limit` shortens the Mooncake trace. Blocks are of 512 and 256 tokens; 850 and 1,700 are what an H100
-    holds beside an 8B model in bf16."""
-    mooncake = replace(MOONCAKE, limit=limit)
-    pair = (FLOOR, DEFAULT)
-    return MappingProxyType(
-        {
-            "mooncake-8": Experiment(mooncake, 8, (850, 1700, 6850), (4, 8, 9)),
-            "mooncake-32": Experiment(mooncake, 32, (850, 1700), (16, 32, 36)),
-            "agentic-4": Experiment(AGENTIC, 4, (850, 1700, 5000), (1, 2, 3)),
-            "agentic-8": Experiment(replace(AGENTIC, copies=2), 8, (850, 1700, 5000), (3, 6)),
-            "agentic-32": Experiment(replace(AGENTIC, copies=8), 32, (1700,), (12, 24)),
-            "weights-mooncake": Experiment(mooncake, 8, (700, 1700), (8, 9), (FLOOR, *WEIGHTS)),
-            "weights-agentic": Experiment(AGENTIC, 4, (1000, 1700), (2, 3), (FLOOR, *WEIGHTS)),
-            "replicas": Experiment(
-                mooncake, 8, (1700,), (8,), pair, replicas=((1, True), (3, True), (3, False))
-            ),
-            "mixed": Experiment(mooncake, 8, (1700,), (4,), EVERYONE, profile="h100-8b*4+a100-8b*4"),
-            "fine-blocks": Experiment(
-                replace(MOONCAKE, limit=1500, block_size=16),
-                8,
-                (54_400,),
-                (8,),
-                (*pair, "product", "explore"),
-            ),
+def run_point(source: Source, cases: list[Case]) -> list[Row]:
+    """Raises ValueError, OSError."""
+    content = source.content()
+    rows = [run_case(content, case) for case in cases]
+    return with_ceilings(rows, limits_of(content, cases))
+
+
+def run_all(experiments: Mapping[str, Experiment], jobs: int) -> Iterator[tuple[str, int, list[Row]]]:
+    # a process a point: what one has allocated is gone with it
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        running = {
+            pool.submit(run_point, source, cases): (name, place)
+            for name, place, source, cases in tasks(experiments)
         }
-    )
+        for done in as_completed(running):
+            name, place = running[done]
+            yield name, place, done.result()
 
 
-def machine() -> dict[str, str]:
-    """What the numbers were computed on. Virtual time does not depend on it."""
-    return {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
+def machine(jobs: int, seconds: float) -> dict[str, str | int | float]:
+    """Where the numbers were computed. Virtual time does not depend on it; how long it took does."""
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count() or 0,
+        "processes": jobs,
+        "seconds": round(seconds),
+    }
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("names", nargs=-1)
-@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Processes.")
-@click.option("--limit", type=int, default=None, help="Only so many requests of the Mooncake trace.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=RESULTS)
-@click.option("--again", is_flag=True, help="Run also what has its results already.")
-def main(names: tuple[str, ...], jobs: int, limit: int | None, out: Path, again: bool) -> None:
-    """Run the experiments NAMES, all where none is named."""
-    known = experiments(limit)
+@click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
+@click.option("--quick", "small", is_flag=True, help="A few short experiments, to see that all is in order.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=DOCS / "results/routing")
+@click.option("--page", type=click.Path(path_type=Path), default=None, help="Tables go between its markers.")
+def main(names: tuple[str, ...], jobs: int, small: bool, out: Path, page: Path | None) -> None:
+    """Run the experiments NAMES, all where none is named. With all of them, not --quick, the study's page is
+    written too."""
+    known = quick() if small else full()
     if unknown := set(names) - set(known):
         raise click.ClickException(f"no experiment {', '.join(unknown)}; there are {', '.join(known)}")
-    console = Console(width=150)
-    for name in names or known:
-        path = out / f"{name}.json"
-        if path.exists() and not again:
-            console.print(f"{path} is there")
-            continue
-        rows = run_cases(known[name].source, known[name].cases(), jobs)
-        save(rows, path)
-        draw(rows, path.with_suffix(".png"))
-        show(rows, console)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "machine.json").write_bytes(msgspec.json.format(msgspec.json.encode(machine())) + b"\n")
+    wanted = {name: known[name] for name in names or known}
+    if page is None and not small and not names:
+        page = DOCS / "routing-study.md"
+    began = perf_counter()
+    found: dict[str, dict[int, list[Row]]] = {name: {} for name in wanted}
+    console = Console(file=sys.stderr)
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        shown = bar.add_task("points", total=len(tasks(wanted)))
+        for name, place, rows in run_all(wanted, jobs):
+            found[name][place] = rows
+            bar.advance(shown)
+            if len(found[name]) == len(wanted[name].points()):
+                _save(out, name, _in_order(found[name]))
+    place_of = machine(jobs, perf_counter() - began)
+    _write(out / "machine.json", msgspec.json.format(msgspec.json.encode(place_of)) + b"\n")
+    texts = tables(wanted, {name: _in_order(parts) for name, parts in found.items()}, place_of)
+    everything = "\n\n".join(f"## {marker}\n{text}" for marker, text in texts.items())
+    _write(out / "tables.md", f"# All tables of the routing study\n\n{everything}\n".encode())
+    if page is not None:
+        write_between(page, texts)
+
+
+def _in_order(parts: Mapping[int, list[Row]]) -> list[Row]:
+    return [row for place in sorted(parts) for row in parts[place]]
+
+
+def _save(out: Path, name: str, rows: list[Row]) -> None:
+    lines = b",\n".join(msgspec.json.encode(row) for row in rows)
+    _write(out / f"{name}.json", b"[\n" + lines + b"\n]\n")
+    draw(rows, out / f"{name}.png")
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 if __name__ == "__main__":

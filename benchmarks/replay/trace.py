@@ -73,19 +73,26 @@ def ordered(name: str, unit: int, requests: Sequence[TraceRequest]) -> Trace:
     )
 
 
-def shortened(trace: Trace, *, limit: int | None = None, longest: int | None = None) -> Trace:
-    """The first `limit` requests of those with at most `longest` tokens in all. A request whose parent was
-    left out waits for nobody."""
+def shortened(trace: Trace, *, skip: int = 0, limit: int | None = None, longest: int | None = None) -> Trace:
+    """Of the requests with at most `longest` tokens in all `limit` from the `skip`-th on. A request whose
+    parent was left out waits for nobody; time begins with the first."""
     kept: list[TraceRequest] = []
     place: dict[int, int] = {}
+    begin, skipped = 0.0, False
     for number, request in enumerate(trace.requests):
         if limit is not None and len(kept) >= limit:
             break
         if longest is not None and request.input_tokens + request.output_tokens > longest:
             continue
+        if skip > 0:
+            skip -= 1
+            skipped = True
+            continue
+        if skipped and not kept:
+            begin = request.arrival
         place[number] = len(kept)
         parent = None if request.parent is None else place.get(request.parent)
-        kept.append(replace(request, parent=parent))
+        kept.append(replace(request, parent=parent, arrival=request.arrival - begin))
     return Trace(trace.name, trace.unit, tuple(kept))
 
 

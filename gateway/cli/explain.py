@@ -67,9 +67,8 @@ def _show(answer: dict[str, Any]) -> None:
         f"{answer['blocks']} blocks that can be cached   tokenizer: {answer['tokenizer']}   "
         f"policy: {answer['policy']}"
     )
-    table = Table(
-        "worker", "matched", "uncached", "waiting", "overflow", "requests", "speed", "score", "verdict"
-    )
+    columns = ("worker", "matched", "uncached", "waiting", "overflow", "excess", "requests", "speed", "score")
+    table = Table(*columns, "verdict")
     for row in answer["workers"]:
         score = row["score"]
         table.add_row(
@@ -78,6 +77,7 @@ def _show(answer: dict[str, Any]) -> None:
             str(row["uncached_tokens"]),
             str(row["waiting_tokens"]),
             str(row["overflow_tokens"]),
+            f"{row['excess_tokens']:.0f}",
             str(row["requests"]),
             f"{row['prefill_rate']:.2f}",
             "" if score is None else f"{score:.1f}",
@@ -85,4 +85,4 @@ def _show(answer: dict[str, Any]) -> None:
         )
     console.print(table)
     if answer["policy"] == "estimated_ttft":
-        console.print("matched, uncached, waiting and overflow in tokens; the formula: docs/architecture.md")
+        console.print("matched … excess in tokens; the formula: docs/architecture.md")

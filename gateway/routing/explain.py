@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -9,9 +10,11 @@ from gateway.fleet.load import WorkerLoad
 from gateway.fleet.worker import Worker
 from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import Caller
-from gateway.routing.policies.estimated_ttft import overflow_tokens
+from gateway.routing.policies.estimated_ttft import EstimatedTTFT, overflow_tokens
 from gateway.routing.router import ANYBODY, Router
+from gateway.routing.shadow import Shadow
 from gateway.routing.weighing import Reading, Weighing
+from gateway.types import WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,9 @@ class WorkerView:
     waiting_tokens: int
     decoding_tokens: int
     overflow_tokens: int
-    """By how much the contexts in flight, this prompt's too, would exceed the worker's cache."""
+    """Context in flight that must end before there is room for this prompt too."""
+    excess_tokens: float
+    """What it was given to prefill lately beyond the least of all, where the policy counts it."""
     cached_blocks: int
     capacity_blocks: int
     prefill_rate: float
@@ -64,7 +69,8 @@ async def explain(router: Router, request: PromptRequest, *, caller: Caller = AN
     reading = await router.read(request, caller)
     # a draw of its own, so that asking does not change what is drawn next
     weighing = router.weigh(reading, random=Random(0))
-    views = [_view(worker, reading, weighing, router.load_of(worker)) for worker in weighing.workers]
+    excess = _excess(reading, weighing)
+    views = [_view(worker, reading, weighing, router.load_of(worker), excess) for worker in weighing.workers]
     winner = weighing.winner
     return Explanation(
         model=reading.scope.model,
@@ -84,7 +90,21 @@ async def explain(router: Router, request: PromptRequest, *, caller: Caller = AN
     )
 
 
-def _view(worker: Worker, reading: Reading, weighing: Weighing, load: WorkerLoad) -> WorkerView:
+def _excess(reading: Reading, weighing: Weighing) -> dict[WorkerId, float]:
+    policy = weighing.policy.acting if isinstance(weighing.policy, Shadow) else weighing.policy
+    if not isinstance(policy, EstimatedTTFT) or not weighing.candidates:
+        return {}
+    tokens = policy.excess_tokens(reading.shape, weighing.loads, weighing.matched)
+    return {worker.id: excess for worker, excess in zip(weighing.candidates, tokens, strict=True)}
+
+
+def _view(
+    worker: Worker,
+    reading: Reading,
+    weighing: Weighing,
+    load: WorkerLoad,
+    excess: Mapping[WorkerId, float],
+) -> WorkerView:
     index = next((i for i, c in enumerate(weighing.candidates) if c is worker), None)
     score = None if index is None else weighing.scores[index]
     matched = weighing.matches.get(worker.id, 0)
@@ -98,6 +118,7 @@ def _view(worker: Worker, reading: Reading, weighing: Weighing, load: WorkerLoad
         waiting_tokens=load.all_waiting_tokens,
         decoding_tokens=load.all_decoding_tokens,
         overflow_tokens=overflow_tokens(load, reading.shape) if load.capacity_tokens else 0,
+        excess_tokens=excess.get(worker.id, 0.0),
         cached_blocks=load.cached_blocks,
         capacity_blocks=load.capacity_blocks,
         prefill_rate=load.prefill_rate,

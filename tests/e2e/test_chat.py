@@ -61,17 +61,19 @@ def test_the_command_shows_every_term_of_the_score(tiny: Fleet) -> None:
     body = {"model": "tiny", "messages": [{"role": "user", "content": LONG + "never sent"}]}
     told = CliRunner().invoke(explain, ["--admin-url", tiny.admin], input=json.dumps(body))
     assert told.exit_code == 0, told.output
-    for term in ("matched", "uncached", "waiting", "overflow", "requests", "speed", "score", "verdict"):
+    terms = ("matched", "uncached", "waiting", "overflow", "excess", "requests", "speed", "score", "verdict")
+    for term in terms:
         assert term in told.output
     whole = CliRunner().invoke(explain, ["--admin-url", tiny.admin, "--json"], input=json.dumps(body))
     for row in json.loads(whole.output)["workers"]:
-        terms = (
+        total = (
             row["waiting_tokens"]
             + 2 * max(row["uncached_tokens"], 16)
-            + 4 * row["overflow_tokens"]
+            + row["overflow_tokens"]
+            + row["excess_tokens"] / 2
             + 16 * row["requests"]
         )
-        assert row["score"] == pytest.approx(terms / row["prefill_rate"])
+        assert row["score"] == pytest.approx(total / row["prefill_rate"])
 
 
 @pytest.mark.parametrize(

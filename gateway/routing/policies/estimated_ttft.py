@@ -1,17 +1,22 @@
 """The default: who would answer first?
 
-    score = (waiting + w × max(uncached, one block) + m × overflow + g × active requests) / prefill rate
+    score = (waiting + w × max(uncached, one block) + m × overflow + b × excess + g × active requests)
+            / prefill rate
 
 in tokens. Waiting prefill and the request's own uncached tokens are the time to its first token, in units of
-tokens of an average worker. Three additions:
+tokens of an average worker. Four additions:
 
 - w ≥ 1 prices what the request costs whoever comes after it. With w = 1 a burst of siblings opens a copy of
   their shared prefix on every idle worker, since computing it again takes no longer than waiting for it;
   with w = 2 they wait where it is being computed until the queue there is longer than twice what they save.
 - overflow is by how much the contexts of all requests in flight there, this one's too, exceed the worker's
-  cache. Whoever comes then waits for somebody's end and not for prefill, and meanwhile everything that is
-  cached there and not in use gets evicted, what was promised to those in the queue included. 0 where the
-  capacity is not known.
+  cache, and never less than one of them on average: room comes when somebody ends, and nobody ends in part.
+  Whoever comes then waits for that and not for prefill, and meanwhile everything that is cached there and not
+  in use gets evicted, what was promised to those in the queue included. 0 where the capacity is not known.
+- excess is for the part of a prompt that nobody holds: by how much the worker was given more to prefill
+  lately than the one that got least. Wherever a stranger goes it will come back to, so this is what spreads
+  sessions, and with them memory and load, evenly. It counts up to four times the prompt: with b = ½ a request
+  waits for the sake of balance at most as long as its own prefill counts.
 - g guards decode: each active request slows a step by about as much as a few tokens of prefill would, and
   among equal workers the one with fewer requests wins.
 
@@ -22,38 +27,80 @@ ever looks free of charge.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.fleet.load import WorkerLoad
+from gateway.routing.policies.recent_prefill import RecentPrefill
 from gateway.routing.policy import RequestShape
+
+_EXCESS_OF_PROMPT = 4.0
 
 
 @dataclass(slots=True)
 class EstimatedTTFT:
     work_weight: float = 2.0
-    memory_weight: float = 4.0
+    memory_weight: float = 1.0
+    balance_weight: float = 0.5
     request_tokens: float = 16.0
     name: str = "estimated_ttft"
+    _recent: RecentPrefill = field(default_factory=RecentPrefill, init=False, repr=False)
 
     def score(
         self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
     ) -> list[float]:
         prompt, least = request.prompt_tokens, request.block_size
         weight, memory, guard = self.work_weight, self.memory_weight, self.request_tokens
-        return [
+        most = prompt - least
+        scores = [
             (
                 load.waiting_tokens
                 + load.peer_waiting_tokens
-                + weight * (prompt - matched if prompt - matched > least else least)
-                + (memory * overflow_tokens(load, request) if load.capacity_tokens else 0.0)
+                + weight * (prompt - matched if matched < most else least)
                 + guard * (load.requests + load.peer_requests)
+                + (
+                    memory * overflow_tokens(load, request)
+                    if load.context_tokens + load.peer_context_tokens + prompt > load.capacity_tokens > 0
+                    else 0.0
+                )
             )
             / load.prefill_rate
             for load, matched in zip(loads, matched_tokens, strict=True)
         ]
+        if self.balance_weight and prompt - max(matched_tokens) > least:
+            excess, balance = self.excess_tokens(request, loads, matched_tokens), self.balance_weight
+            return [
+                score + balance * tokens / load.prefill_rate
+                for score, tokens, load in zip(scores, excess, loads, strict=True)
+            ]
+        return scores
+
+    def excess_tokens(
+        self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
+    ) -> list[float]:
+        """What each was given lately beyond the least, as far as the prompt is new to all of them."""
+        prompt = request.prompt_tokens
+        new = prompt - max(matched_tokens)
+        if new <= request.block_size:
+            return [0.0] * len(loads)
+        most, share = _EXCESS_OF_PROMPT * prompt, new / prompt
+        return [share * (most if above > most else above) for above in self._recent.above_least(loads)]
+
+    def chosen(
+        self,
+        request: RequestShape,
+        loads: Sequence[WorkerLoad],
+        matched_tokens: Sequence[int],
+        index: int,
+    ) -> None:
+        uncached = request.prompt_tokens - matched_tokens[index]
+        self._recent.add(loads, index, max(request.block_size, uncached))
 
 
 def overflow_tokens(load: WorkerLoad, request: RequestShape) -> int:
-    """Tokens of context in flight that the cache has no room for."""
-    over = load.context_tokens + load.peer_context_tokens + request.prompt_tokens - load.capacity_tokens
-    return max(0, over - load.common_context(request.keys, request.block_size)) if over > 0 else 0
+    """Tokens of context in flight that must end before there is room for this request."""
+    context = load.context_tokens + load.peer_context_tokens
+    over = context + request.prompt_tokens - load.capacity_tokens
+    if over <= 0:
+        return 0
+    over -= load.common_context(request.keys, request.block_size)
+    return max(over, context // max(1, load.requests + load.peer_requests)) if over > 0 else 0

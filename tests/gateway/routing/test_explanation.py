@@ -53,9 +53,9 @@ async def test_a_score_can_be_redone_from_the_figures_shown(fleet: Any) -> None:
     fleet.board.set_peer_loads("r2", {a: LoadVector(3, 50, 40, 250), b: LoadVector(2, 500, 0, 250)})
     told = await explain(fleet.router, REQUEST)
     shown = {w.worker: w for w in told.workers}
-    # a: 250 tokens of context and 200 of this prompt in a cache of 320
+    # a: 250 tokens of context and 200 of this prompt in a cache of 320: more than one of the three has
     assert (shown[a].uncached_tokens, shown[a].overflow_tokens, shown[a].prefill_rate) == (104, 130, 1.0)
-    assert shown[a].score == 50 + 2 * 104 + 4 * 130 + 16 * 3
+    assert shown[a].score == 50 + 2 * 104 + 130 + 16 * 3
     assert (shown[b].uncached_tokens, shown[b].overflow_tokens, shown[b].prefill_rate) == (200, 0, 2.0)
     assert shown[b].score == (500 + 2 * 200 + 16 * 2) / 2.0
 

@@ -18,6 +18,7 @@ from gateway.routing.policies.estimated_ttft import EstimatedTTFT
 from gateway.routing.policies.explore import Explore
 from gateway.routing.policies.prefix_gate import PrefixGate
 from gateway.routing.policies.product import Product
+from gateway.routing.policies.recent_prefill import RecentPrefill
 from gateway.routing.policies.session_affinity import SessionAffinity
 from gateway.routing.policies.tree_threshold import TreeThreshold
 from gateway.routing.policy import RequestShape
@@ -63,22 +64,91 @@ def test_a_busy_holder_loses_to_an_idle_stranger() -> None:
 
 def test_a_holder_whose_cache_is_all_in_use_loses_to_one_with_room() -> None:
     fleet = loads(
-        {"context_tokens": 3600, "capacity_tokens": 4000},
+        {"context_tokens": 3600, "requests": 9, "capacity_tokens": 4000},
         {"context_tokens": 2000, "peer_context_tokens": 1000, "capacity_tokens": 4000},
         {"context_tokens": 9000},  # nobody knows how much it holds
     )
-    # 2·(1000−800) and 600 tokens too many four times; 2·1000 and just enough room; 2·1000
-    assert EstimatedTTFT().score(SHAPE, fleet, [800, 0, 0]) == [2800.0, 2000.0, 2000.0]
+    policy = EstimatedTTFT(memory_weight=4.0)
+    # 2·(1000−800), 600 tokens too many four times, 16·9; 2·1000 and just enough room; 2·1000
+    assert policy.score(SHAPE, fleet, [800, 0, 0]) == [2944.0, 2000.0, 2000.0]
+
+
+def test_room_comes_when_a_whole_request_ends() -> None:
+    fleet = loads(
+        {"context_tokens": 3600, "requests": 2, "peer_requests": 1, "capacity_tokens": 4000},
+        {"context_tokens": 3000, "requests": 2, "capacity_tokens": 4000},
+    )
+    # 600 tokens too many, and the three there have 1200 each; 2·1000; 16 a request
+    assert EstimatedTTFT().score(SHAPE, fleet, [800, 0]) == [400.0 + 1200 + 48, 2000.0 + 32]
+
+
+def test_a_stranger_goes_where_least_was_prefilled_lately() -> None:
+    policy = EstimatedTTFT()
+    fleet = loads(*[{"capacity_tokens": 1_000_000}] * 3)
+    for index in (0, 0, 1, 2):
+        policy.chosen(SHAPE, fleet, [0, 0, 0], index)
+    # 1000 tokens more for the first, half of each; what faded meanwhile is less than a token a thousand
+    assert policy.score(SHAPE, fleet, [0, 0, 0]) == pytest.approx([2500.0, 2000.0, 2000.0], rel=1e-3)
+    # 800 of its 1000 tokens are held: a fifth of that counts
+    assert policy.score(SHAPE, fleet, [800, 0, 0]) == pytest.approx([500.0, 2000.0, 2000.0], rel=1e-3)
+    # no more than four times its prompt counts
+    short = RequestShape(prompt_tokens=100)
+    assert policy.score(short, fleet, [0, 0, 0]) == pytest.approx([400.0, 200.0, 200.0], rel=1e-3)
+    # a prompt that is held but for its last block is no stranger
+    assert policy.score(SHAPE, fleet, [992, 0, 0]) == [32.0, 2000.0, 2000.0]
+
+
+def test_without_a_weight_balance_does_not_count() -> None:
+    policy = EstimatedTTFT(balance_weight=0.0)
+    fleet = loads({}, {})
+    policy.chosen(SHAPE, fleet, [0, 0], 0)
+    assert policy.score(SHAPE, fleet, [0, 0]) == [2000.0, 2000.0]
+
+
+def test_what_was_prefilled_fades_as_caches_turn_over() -> None:
+    recent = RecentPrefill()
+    one, two = fleet = loads({"capacity_tokens": 1000}, {"capacity_tokens": 1000})
+    recent.add(fleet, 0, 500)
+    for _ in range(8):
+        recent.add(fleet, 1, 250)
+    # 2000 tokens later, as many as both caches hold, 1/e of it is left
+    assert recent.of(one.worker) == pytest.approx(500 / exp(1))
+    # each 250 fades by e^(-1/8) for each that came later
+    assert recent.of(two.worker) == pytest.approx(250 * sum(exp(-n / 8) for n in range(8)))
+
+
+def test_who_joins_later_counts_as_average() -> None:
+    recent = RecentPrefill()
+    one, two, new = loads({}, {}, {})
+    recent.add([one, two], 0, 300)
+    assert (recent.of(one.worker), recent.of(two.worker), recent.of(new.worker)) == (300, 0, 150)
+    recent.add([one, two, new], 2, 50)
+    # a few tokens in 1.2 million: nothing has faded yet
+    assert recent.of(new.worker) == pytest.approx(200, rel=1e-3)
+    assert recent.above_least([one, two, new]) == pytest.approx([300, 0, 200], rel=1e-3)
+
+
+def test_sums_stay_right_over_many_turnovers_and_the_departed_are_forgotten() -> None:
+    recent = RecentPrefill()
+    gone, a, b = loads(*[{"capacity_tokens": 100}] * 3)
+    recent.add([gone, a, b], 0, 50)
+    for _ in range(2000):
+        recent.add([a, b], 0, 100)
+        recent.add([a, b], 1, 100)
+    # each fades by e^(-1/2) a choice: 100·(1 + e^-1 + e^-2 + …), b's last was the latest
+    assert recent.of(b.worker) == pytest.approx(100 / (1 - exp(-1)))
+    assert recent.of(a.worker) == pytest.approx(100 * exp(-0.5) / (1 - exp(-1)))
+    assert len(recent) == 2
 
 
 def test_context_that_is_in_use_already_needs_no_more_room() -> None:
     (load,) = loads({"capacity_tokens": 1200})
     keys = [BlockKey(i) for i in range(62)]
     Lease.take(load, prompt_tokens=1000, matched_tokens=0, keys=keys).first_byte()
-    load.requests = 0
-    # 800 tokens too many, of which 768 are those of the request in flight: 2·16 + 4·32
+    load.requests = 100
+    # 800 tokens too many, of which 768 are those of the request in flight: 2·16 + 4·32 + 16·100
     shape = RequestShape(prompt_tokens=1000, keys=keys)
-    assert EstimatedTTFT().score(shape, [load], [992]) == [160.0]
+    assert EstimatedTTFT(memory_weight=4.0).score(shape, [load], [992]) == [1760.0]
 
 
 def test_product() -> None:

@@ -1,0 +1,119 @@
+"""Rows of several seeds → one line a policy and point, with ratios taken within each seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log
+from statistics import fmean
+
+from benchmarks.replay.cases import FLOOR, Row
+from benchmarks.replay.report import number
+
+Point = tuple[str, int, int, float, str]
+"""Trace, workers, blocks a worker, requests a second, profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Means over seeds: geometric for times and their ratios, arithmetic for the rest."""
+
+    policy: str
+    replicas: int
+    shared: bool
+    default: bool
+    seeds: int
+    hit_rate: float
+    of_pooled: float
+    balance: float
+    p50_s: float
+    p90_s: float
+    p99_s: float
+    p50_x: float
+    """Times the floor's."""
+    p99_x: float
+    p99_low: float
+    """The seeds' smallest and largest."""
+    p99_high: float
+    floor_p50_s: float
+    bound_p50_s: float
+    bound_p99_s: float
+    goodput: float
+    goodput_x: float
+    """Times the floor's."""
+    bound_goodput: float
+    """What is offered, less what no router can serve in time."""
+    tpot_p99_s: float
+    promise_error: float
+
+
+def grouped(rows: Sequence[Row]) -> dict[Point, list[Row]]:
+    found: dict[Point, list[Row]] = {}
+    for row in rows:
+        point = (
+            str(row["trace"]),
+            int(number(row, "workers")),
+            int(number(row, "blocks_per_worker")),
+            number(row, "rate"),
+            str(row["profile"]),
+        )
+        found.setdefault(point, []).append(row)
+    return found
+
+
+def lines(rows: Sequence[Row]) -> list[Line]:
+    """Of one point, in the order in which the policies appear."""
+    by_name: dict[tuple[str, int, bool], list[Row]] = {}
+    for row in rows:
+        key = (str(row["policy"]), int(number(row, "replicas")), bool(row["shared"]))
+        by_name.setdefault(key, []).append(row)
+    return [_line(*key, own) for key, own in by_name.items()]
+
+
+def only(found: Sequence[Line], policy: str) -> Line:
+    return next(line for line in found if line.policy == policy)
+
+
+def baselines(found: Sequence[Line]) -> list[Line]:
+    return [line for line in found if line.policy != FLOOR and not line.default]
+
+
+def _line(policy: str, replicas: int, shared: bool, rows: Sequence[Row]) -> Line:
+    p99 = _ratios(rows, "ttft_p99_s", "floor_ttft_p99_s")
+    return Line(
+        policy=policy,
+        replicas=replicas,
+        shared=shared,
+        default=bool(rows[0]["default"]),
+        seeds=len(rows),
+        hit_rate=_mean(rows, "hit_rate"),
+        of_pooled=fmean(_ratios(rows, "hit_rate", "ceiling_hit_rate")),
+        balance=_mean(rows, "balance"),
+        p50_s=_geometric([number(row, "ttft_p50_s") for row in rows]),
+        p90_s=_geometric([number(row, "ttft_p90_s") for row in rows]),
+        p99_s=_geometric([number(row, "ttft_p99_s") for row in rows]),
+        p50_x=_geometric(_ratios(rows, "ttft_p50_s", "floor_ttft_p50_s")),
+        p99_x=_geometric(p99),
+        p99_low=min(p99),
+        p99_high=max(p99),
+        floor_p50_s=_geometric([number(row, "floor_ttft_p50_s") for row in rows]),
+        bound_p50_s=_geometric([number(row, "bound_ttft_p50_s") for row in rows]),
+        bound_p99_s=_geometric([number(row, "bound_ttft_p99_s") for row in rows]),
+        goodput=_mean(rows, "goodput_rps"),
+        goodput_x=fmean(_ratios(rows, "goodput_rps", "floor_goodput_rps")),
+        bound_goodput=fmean(number(row, "bound_good_share") * number(row, "rate") for row in rows),
+        tpot_p99_s=_geometric([max(1e-9, number(row, "tpot_p99_s")) for row in rows]),
+        promise_error=_mean(rows, "promise_error"),
+    )
+
+
+def _ratios(rows: Sequence[Row], name: str, of: str) -> list[float]:
+    return [number(row, name) / number(row, of) if number(row, of) else float("nan") for row in rows]
+
+
+def _mean(rows: Sequence[Row], name: str) -> float:
+    return fmean(number(row, name) for row in rows)
+
+
+def _geometric(values: Sequence[float]) -> float:
+    return exp(fmean(log(value) for value in values))

@@ -1,0 +1,111 @@
+"""What the routing study runs: experiments, each a set of points, each point one fleet at one rate on one
+seed with several policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+
+from benchmarks.replay.cases import FLOOR, Case, Source, policies_named
+
+TRACES = Path(__file__).parent.parent / "traces"
+DEFAULT = "estimated_ttft"
+FAMILY = (DEFAULT, "product")
+"""Policies that estimate the time to first token from the same figures."""
+EVERYONE = tuple(policies_named("all"))
+
+CONVERSATION = Source(str(TRACES / "mooncake_conversation_trace.jsonl.gz"), "mooncake")
+AGENTIC = Source(str(TRACES / "agentic_sessions.jsonl.gz"), "agentic")
+
+ABLATION = (
+    FLOOR,
+    DEFAULT,
+    *(f"{DEFAULT}:work_weight={w}" for w in (1, 1.5, 3, 4)),
+    *(f"{DEFAULT}:memory_weight={m}" for m in (0, 0.5, 2, 4)),
+    *(f"{DEFAULT}:balance_weight={b}" for b in (0, 0.125, 0.25, 1)),
+    *(f"{DEFAULT}:request_tokens={g}" for g in (0, 256, 1024)),
+)
+"""One knob at a time around the default."""
+FRONTIER = (
+    FLOOR,
+    *(f"{DEFAULT}:work_weight={w},balance_weight={b}" for w, b in product((1, 2, 4, 8), (0, 0.5, 2))),
+    *(name for name in EVERYONE if name not in (FLOOR, DEFAULT)),
+)
+"""Hit rate against balance: what more of the one costs of the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    source: Source
+    """Its limit is that of each seed. Sessions are put in another order by each seed; of conversations, whose
+    order is given, each seed takes the next stretch."""
+    workers: int
+    blocks: Sequence[int]
+    """A worker; each is a fleet of its own."""
+    rates: Sequence[float]
+    policies: Sequence[str] = EVERYONE
+    seeds: Sequence[int] = (0,)
+    knee: float | None = None
+    """The rate above which most policies no longer keep up; None where targets are not judged."""
+    profile: str = "h100-8b"
+    replicas: Sequence[tuple[int, bool]] = ((1, True),)
+    """How many, and whether they share what they know."""
+
+    def points(self) -> list[tuple[Source, list[Case]]]:
+        return [
+            (self._seeded(seed), self._cases(blocks, rate, seed))
+            for seed, blocks, rate in product(self.seeds, self.blocks, self.rates)
+        ]
+
+    def _seeded(self, seed: int) -> Source:
+        if self.source.kind == "agentic":
+            return replace(self.source, seed=seed)
+        return replace(self.source, skip=seed * (self.source.limit or 0))
+
+    def _cases(self, blocks: int, rate: float, seed: int) -> list[Case]:
+        return [
+            Case(policy, self.workers, blocks, rate, self.profile, replicas, shared, seed)
+            for (replicas, shared), policy in product(self.replicas, self.policies)
+            if policy != FLOOR or (replicas, shared) == self.replicas[0]  # the floor has no gateway
+        ]
+
+
+def full() -> Mapping[str, Experiment]:
+    """Blocks are of 512 tokens in the conversations and of 256 in the sessions. About an hour of one core."""
+    talk, code = replace(CONVERSATION, limit=2500), replace(AGENTIC, limit=1500, copies=2)
+    return MappingProxyType(
+        {
+            "conversation-8": Experiment(talk, 8, (600, 1700, 5500), (3, 6, 8), seeds=(0, 1, 2), knee=8),
+            "agentic-8": Experiment(code, 8, (850, 1700, 3400), (2, 4, 5), seeds=(0, 1, 2), knee=5),
+            "conversation-32": Experiment(replace(talk, limit=6000), 32, (600, 1700), (12, 32), knee=32),
+            "agentic-32": Experiment(replace(code, limit=4000, copies=8), 32, (1700,), (8, 20), knee=20),
+            "ablation-conversation": Experiment(talk, 8, (1700,), (8,), ABLATION, (0, 3)),
+            "ablation-agentic": Experiment(code, 8, (1700,), (5,), ABLATION, tuple(range(6))),
+            "frontier-conversation": Experiment(talk, 8, (1700,), (4,), FRONTIER, (0,)),
+            "frontier-agentic": Experiment(code, 8, (1700,), (4,), FRONTIER, (0,)),
+            "replicas-conversation": _replicas(talk, 6.0),
+            "replicas-agentic": _replicas(code, 4.0),
+            "mixed": Experiment(talk, 8, (1700,), (5,), profile="h100-8b*4+a100-8b*4"),
+        }
+    )
+
+
+def quick() -> Mapping[str, Experiment]:
+    """A few minutes on two cores: is everything in order, and does it look as it should?"""
+    talk, code = replace(CONVERSATION, limit=1000), replace(AGENTIC, limit=500)
+    some = (FLOOR, DEFAULT, "product", "explore", "least_requests")
+    return MappingProxyType(
+        {
+            "conversation-8": Experiment(talk, 8, (1700,), (4, 8), some, knee=8),
+            "agentic-4": Experiment(code, 4, (1700,), (3,), some, (0, 1), knee=3),
+            "replicas-conversation": _replicas(talk, 6.0),
+        }
+    )
+
+
+def _replicas(source: Source, rate: float) -> Experiment:
+    counts = ((1, True), (3, True), (3, False))
+    return Experiment(source, 8, (1700,), (rate,), (FLOOR, DEFAULT), (0, 1), replicas=counts)

@@ -1,0 +1,137 @@
+"""The study's tables as Markdown, and how they get into its page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.replay.aggregate import Line, Point, grouped, lines, only
+from benchmarks.replay.cases import FLOOR, Row
+from benchmarks.replay.grid import DEFAULT, Experiment
+from benchmarks.replay.verdicts import Verdict, verdicts
+
+_COLUMNS: Sequence[tuple[str, Callable[[Line], str]]] = (
+    ("hit rate", lambda x: f"{x.hit_rate:.3f}"),
+    ("of pooled", lambda x: f"{x.of_pooled:.2f}"),
+    ("busiest/mean", lambda x: f"{x.balance:.2f}"),
+    ("TTFT p50 s", lambda x: f"{x.p50_s:.3f}"),
+    ("p90", lambda x: f"{x.p90_s:.2f}"),
+    ("p99", lambda x: f"{x.p99_s:.2f}"),
+    ("× floor p50", lambda x: f"{x.p50_x:.2f}"),
+    ("× floor p99", lambda x: f"{x.p99_x:.2f}"),
+    ("its seeds", lambda x: f"{x.p99_low:.2f}…{x.p99_high:.2f}"),
+    ("TPOT p99 ms", lambda x: f"{1e3 * x.tpot_p99_s:.0f}"),
+    ("goodput/s", lambda x: f"{x.goodput:.2f}"),
+    ("of floor's", lambda x: f"{x.goodput_x:.3f}"),
+)
+
+
+def tables(
+    experiments: Mapping[str, Experiment],
+    rows: Mapping[str, Sequence[Row]],
+    machine: Mapping[str, str | int | float],
+) -> dict[str, str]:
+    """Markdown by marker: one for each experiment, `targets` and `machine`."""
+    found = {name: _points(rows[name]) for name in experiments}
+    told = ", ".join(f"{name} {value}" for name, value in machine.items())
+    seeds = "; ".join(f"{name} {_seeds(experiment)}" for name, experiment in experiments.items())
+    return {
+        **{name: found[name] for name in found},
+        "machine": f"Computed on: {told}. Seeds: {seeds}.",
+        "targets": targets(experiments, rows),
+    }
+
+
+def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[Row]]) -> str:
+    """One line a point: where the default stands against floor, bound and baselines."""
+    head = (
+        "experiment",
+        "blocks",
+        "rate",
+        "× floor p99",
+        "bound p99 ÷ floor's",
+        "× floor p50",
+        "of pooled hit rate",
+        "busiest/mean",
+        "baselines better in both",
+        "p99 ÷ best baseline's",
+        "goodput ÷ best other family's",
+        "floor's goodput ÷ the same",
+    )
+    body = []
+    for name, experiment in experiments.items():
+        if experiment.knee is None:
+            continue
+        for point, own in grouped(rows[name]).items():
+            found = lines(own)
+            told = {v.name: v for v in verdicts(found, point[3], experiment.knee)}
+            floor, default = only(found, FLOOR), only(found, DEFAULT)
+            possible = floor.goodput / default.goodput * told["goodput"].figure
+            body.append(
+                (
+                    name,
+                    str(point[2]),
+                    f"{point[3]:g}",
+                    _cell(told["p99"]),
+                    f"{floor.bound_p99_s / floor.p99_s:.2f}",
+                    _cell(told["p50"]),
+                    _cell(told["hit rate"]),
+                    _cell(told["balance"]),
+                    _cell(told["not dominated"], "{:.0f}"),
+                    _cell(told["best p99"]),
+                    _cell(told["goodput"], "{:.3f}"),
+                    f"{possible:.3f}",
+                )
+            )
+    return _markdown(head, body)
+
+
+def write_between(page: Path, texts: Mapping[str, str]) -> None:
+    """Replace what stands between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``; markers that the page
+    has not are passed over, and those without a text keep what they have."""
+    content = page.read_text(encoding="utf-8")
+    for name, text in texts.items():
+        begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+        head, found, rest = content.partition(begin)
+        _old, closed, tail = rest.partition(end)
+        if found and closed:
+            content = f"{head}{begin}{text}\n{end}{tail}"
+    page.write_text(content, encoding="utf-8")
+
+
+def _points(rows: Sequence[Row]) -> str:
+    return "\n\n".join(_table(point, lines(own)) for point, own in grouped(rows).items())
+
+
+def _table(point: Point, found: Sequence[Line]) -> str:
+    trace, workers, blocks, rate, profile = point
+    first = found[0]
+    title = (
+        f"{trace}: {workers} × {profile}, {blocks} blocks each, {rate:g} requests/s, {first.seeds} seeds. "
+        f"No router at all: TTFT p50 ≥ {first.bound_p50_s:.3f} s, p99 ≥ {first.bound_p99_s:.2f} s, "
+        f"goodput ≤ {first.bound_goodput:.2f}/s."
+    )
+    body = [(_label(line), *(form(line) for _heading, form in _COLUMNS)) for line in found]
+    return f"{title}\n\n" + _markdown(("policy", *(heading for heading, _form in _COLUMNS)), body)
+
+
+def _label(line: Line) -> str:
+    name = f"**{line.policy}**" if line.default else line.policy
+    if line.replicas == 1:
+        return name
+    return f"{name}, {line.replicas} replicas" + ("" if line.shared else ", nothing shared")
+
+
+def _cell(verdict: Verdict, form: str = "{:.2f}") -> str:
+    mark = {True: " ✓", False: " ✗", None: ""}[verdict.met]
+    who = f" ({verdict.who})" if verdict.who and verdict.met is False else ""
+    return form.format(verdict.figure) + mark + who
+
+
+def _seeds(experiment: Experiment) -> str:
+    return " ".join(map(str, experiment.seeds))
+
+
+def _markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    rows = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
+    return "\n".join(rows + ["| " + " | ".join(row) + " |" for row in body])

@@ -1,0 +1,58 @@
+"""What no router can beat, computed by hand: 1 ms a prefilled token, 10 ms a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.replay.bounds import bounds, least_seconds, reusable_blocks
+from benchmarks.replay.cases import Case, run_case
+from benchmarks.replay.content import Content
+from workers.timing import LinearTiming
+
+Toy = Callable[..., Content]
+TIMING = LinearTiming(prefill_token_s=0.001, step_s=0.010)
+
+
+def test_what_another_may_have_computed_is_free(toy: Toy) -> None:
+    # the first two could come in either order; the third's c is its own
+    content = toy([(0.0, "a b", 1, None), (1.0, "a b", 1, None), (2.0, "a c", 1, None)])
+    assert reusable_blocks(content) == [2, 2, 1]
+    # the last token always (a single token is decoded at a step's price); 17 of 33 for the third
+    assert least_seconds(content, [TIMING]) == pytest.approx([0.010, 0.010, 0.027])
+
+
+def test_who_waits_for_an_answer_cannot_have_computed_the_question(toy: Toy) -> None:
+    content = toy([(0.0, "a b", 1, None), (1.0, "a b c", 1, 0), (2.0, "a b c d", 1, 1)])
+    # each turn finds the one before; the first finds nothing, though both others hold a and b
+    assert reusable_blocks(content) == [0, 2, 3]
+
+
+def test_a_stranger_may_have_computed_what_a_next_turn_repeats(toy: Toy) -> None:
+    content = toy([(0.0, "a b", 1, None), (1.0, "a b c", 1, 0), (2.0, "a", 1, None)])
+    assert reusable_blocks(content) == [1, 2, 1]
+
+
+def test_the_fastest_kind_of_engine_counts(toy: Toy) -> None:
+    content = toy([(0.0, "a", 1, None)])
+    assert least_seconds(content, [TIMING, LinearTiming(0.0005, 0.0)]) == pytest.approx([0.0085])
+
+
+def test_quantiles_and_the_share_that_can_be_good(toy: Toy) -> None:
+    long = " ".join(f"x{i}" for i in range(10))
+    content = toy([(0.0, long, 1, None), (1.0, "a", 1, None), (2.0, "b", 1, None)])
+    found = bounds(content, [TIMING], 0.1)
+    assert found.ttft_p50_s == pytest.approx(0.027)
+    assert found.ttft_p99_s == pytest.approx(0.171)
+    assert found.good_share == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("policy", ["floor", "estimated_ttft", "round_robin"])
+def test_nobody_is_better(toy: Toy, policy: str) -> None:
+    later = [(i * 0.02, f"a b{i % 3} c{i % 7}", 4, i - 10 if i % 10 > 6 else None) for i in range(10, 60)]
+    content = toy([(i * 0.02, f"a b{i % 3} c{i % 7}", 4, None) for i in range(10)] + later)
+    limit = bounds(content, [TIMING], 0.03)
+    row = run_case(content, Case(policy, 3, 64, rate=50.0, profile="1ms-per-token,10ms-per-step"))
+    assert float(str(row["ttft_p50_s"])) >= limit.ttft_p50_s - 1e-9
+    assert float(str(row["ttft_p99_s"])) >= limit.ttft_p99_s - 1e-9

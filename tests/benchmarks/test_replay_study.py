@@ -1,0 +1,161 @@
+"""From rows to lines, verdicts and pages; every figure by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import sqrt
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.replay.aggregate import Line, grouped, lines
+from benchmarks.replay.cases import FLOOR, Row, Source
+from benchmarks.replay.formats import load
+from benchmarks.replay.grid import Experiment, full, quick
+from benchmarks.replay.page import targets, write_between
+from benchmarks.replay.study import main, run_all, tasks
+from benchmarks.replay.trace import shortened
+from benchmarks.replay.verdicts import verdicts
+
+
+def row(policy: str, seed: int, p99: float, **figures: object) -> Row:
+    return {
+        "trace": "t",
+        "workers": 2,
+        "blocks_per_worker": 64,
+        "rate": 4.0,
+        "profile": "fast",
+        "seed": seed,
+        "policy": policy,
+        "default": policy == "estimated_ttft",
+        "replicas": 1,
+        "shared": True,
+        "hit_rate": 0.4,
+        "ceiling_hit_rate": 0.5,
+        "balance": 1.2,
+        "ttft_p50_s": 0.2,
+        "ttft_p90_s": 1.0,
+        "ttft_p99_s": p99,
+        "floor_ttft_p50_s": 0.1,
+        "floor_ttft_p99_s": 2.0,
+        "bound_ttft_p50_s": 0.1,
+        "bound_ttft_p99_s": 1.0,
+        "bound_good_share": 0.75,
+        "goodput_rps": 3.0,
+        "floor_goodput_rps": 3.75,
+        "tpot_p99_s": 0.05,
+        "promise_error": 0.0,
+        **figures,
+    }
+
+
+def line(policy: str, **figures: object) -> Line:
+    (found,) = lines([row(policy, 0, 2.0)])
+    return replace(found, **figures)  # type: ignore[arg-type]
+
+
+def test_ratios_are_taken_within_a_seed_and_times_averaged_geometrically() -> None:
+    (found,) = lines([row("product", 0, 2.0), row("product", 1, 8.0, floor_ttft_p99_s=4.0)])
+    assert found.seeds == 2
+    assert found.p99_s == pytest.approx(4.0)
+    assert found.p99_x == pytest.approx(sqrt(2))  # 1 and 2
+    assert (found.p99_low, found.p99_high) == (1.0, 2.0)
+    assert found.of_pooled == pytest.approx(0.8)
+    assert found.goodput_x == pytest.approx(0.8)
+    assert found.bound_goodput == pytest.approx(3.0)
+
+
+def test_points_are_told_apart_by_fleet_and_rate_and_not_by_seed() -> None:
+    rows = [row("a", 0, 1.0), row("a", 1, 1.0), row("a", 0, 1.0, rate=8.0), row("b", 0, 1.0)]
+    assert [len(own) for own in grouped(rows).values()] == [3, 1]
+
+
+def test_each_target_has_its_verdict() -> None:
+    found = [
+        line(FLOOR, p50_s=0.1, p99_s=2.0, goodput=4.0),
+        line("estimated_ttft", p50_s=0.13, p50_x=1.3, p99_s=2.08, p99_x=1.04, of_pooled=0.96, goodput=3.9),
+        line("product", p50_s=0.12, p99_s=2.0, p99_x=1.0, goodput=3.8),
+        line("explore", p50_s=0.2, p99_s=2.5, p99_x=1.25, goodput=3.6),
+    ]
+    told = {verdict.name: verdict for verdict in verdicts(found, 4.0, 4.0)}
+    assert told["p99"].met is True
+    assert told["p50"].met is True  # 1.3 times, but only 30 ms more
+    assert told["hit rate"].met is None  # the fleet is at its knee
+    assert told["balance"].met is False
+    assert (told["not dominated"].met, told["not dominated"].who) == (False, "product")
+    assert told["best p99"].met is False
+    assert told["best p99"].figure == pytest.approx(1.04)
+    # against explore: the product form is of the family
+    assert (told["goodput"].met, told["goodput"].who) == (False, "explore")
+    assert told["goodput"].figure == pytest.approx(3.9 / 3.6)
+    below = {verdict.name: verdict for verdict in verdicts(found, 1.9, 4.0)}
+    assert (below["hit rate"].met, below["goodput"].met) == (True, None)
+
+
+def test_a_page_keeps_what_stands_outside_of_its_markers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "before\n<!-- a:begin -->\nold\n<!-- a:end -->\nafter\n<!-- b:begin -->\nb\n<!-- b:end -->\n"
+    )
+    write_between(page, {"a": r"new \1", "nowhere": "x"})
+    assert page.read_text() == (
+        "before\n<!-- a:begin -->\nnew \\1\n<!-- a:end -->\nafter\n<!-- b:begin -->\nb\n<!-- b:end -->\n"
+    )
+
+
+def test_targets_stand_in_one_table() -> None:
+    experiment = Experiment(Source("t", "csv"), 2, (64,), (4.0,), knee=4.0)
+    rows = [row(FLOOR, 0, 2.0, ttft_p50_s=0.1), row("estimated_ttft", 0, 2.0), row("explore", 0, 2.0)]
+    table = targets({"e": experiment}, {"e": rows})
+    *_head, last = table.splitlines()
+    assert last == (
+        "| e | 64 | 4 | 1.00 ✓ | 0.50 | 2.00 ✗ | 0.80 | 1.20 ✗ | 0 ✓ | 1.00 ✓ | 1.000 ✗ (explore) | 1.000 |"
+    )
+
+
+def test_a_seed_orders_sessions_anew_and_takes_the_next_stretch_of_conversations() -> None:
+    experiments = full()
+    sources = [source for source, _cases in experiments["conversation-8"].points()]
+    assert {source.skip for source in sources} == {0, 2500, 5000}
+    seeds = {source.seed for source, _cases in experiments["agentic-8"].points()}
+    assert seeds == {0, 1, 2}
+    for experiment in (*experiments.values(), *quick().values()):
+        assert all(cases[0].policy == FLOOR for _source, cases in experiment.points())
+
+
+def test_a_stretch_begins_at_zero(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    lines_of = [f"{i},20,4,{i} x,s{i % 2}" for i in range(6)]
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens,block_ids,session", *lines_of]))
+    stretch = shortened(load(path, "csv"), skip=3, limit=2)
+    # the fourth's parent was left out, the fifth's too
+    assert [(r.arrival, r.parent) for r in stretch.requests] == [(0.0, None), (1.0, None)]
+
+
+def test_the_longest_points_come_first() -> None:
+    lengths = [len(cases) * (source.limit or 0) for _name, _place, source, cases in tasks(full())]
+    assert lengths == sorted(lengths, reverse=True)
+
+
+def test_a_study_runs_from_trace_to_tables(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    body = [f"{i},{16 * 4},4,{i % 5} b{i % 5} c d,s{i}" for i in range(40)]
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens,block_ids,session", *body]))
+    policies = (FLOOR, "estimated_ttft")
+    experiment = Experiment(
+        Source(str(path), "csv", limit=20), 2, (64,), (4.0,), policies, (0, 1), profile="fast"
+    )
+    found = sorted(run_all({"e": experiment}, 1))
+    assert [(name, place, len(rows)) for name, place, rows in found] == [("e", 0, 2), ("e", 1, 2)]
+    rows = [row for _name, _place, own in found for row in own]
+    assert [row["seed"] for row in rows] == [0, 0, 1, 1]
+    assert all(row["bound_ttft_p99_s"] is not None for row in rows)
+    json.dumps(rows)
+
+
+def test_an_unknown_experiment_is_named() -> None:
+    told = CliRunner().invoke(main, ["nonsense"])
+    assert told.exit_code == 1
+    assert "no experiment nonsense; there are conversation-8" in told.output
