@@ -15,8 +15,8 @@ tokens of an average worker. Four additions:
   in use gets evicted, what was promised to those in the queue included. 0 where the capacity is not known.
 - excess is for the part of a prompt that nobody holds: by how much the worker was given more to prefill
   lately than the one that got least. Wherever a stranger goes it will come back to, so this is what spreads
-  sessions, and with them memory and load, evenly. It counts up to four times the prompt: with b = ½ a request
-  waits for the sake of balance at most as long as its own prefill counts.
+  sessions, and with them memory and load, evenly. It counts up to four times the prompt: with b = ½ and
+  w = 2 it never outweighs a match of more than half the prompt.
 - g guards decode: each active request slows a step by about as much as a few tokens of prefill would, and
   among equal workers the one with fewer requests wins.
 

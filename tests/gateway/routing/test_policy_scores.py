@@ -98,6 +98,16 @@ def test_a_stranger_goes_where_least_was_prefilled_lately() -> None:
     assert policy.score(SHAPE, fleet, [992, 0, 0]) == [32.0, 2000.0, 2000.0]
 
 
+def test_balance_never_outweighs_a_match_of_more_than_half() -> None:
+    policy = EstimatedTTFT()
+    fleet = loads({}, {})
+    for _ in range(50):
+        policy.chosen(SHAPE, fleet, [0, 0], 0)
+    # 2·496 and half of 4·496, against 2·1000; with 496 of 1000 held it is 2·504 and half of 4·504
+    assert policy.score(SHAPE, fleet, [504, 0]) == pytest.approx([1984.0, 2000.0])
+    assert policy.score(SHAPE, fleet, [496, 0]) == pytest.approx([2016.0, 2000.0])
+
+
 def test_without_a_weight_balance_does_not_count() -> None:
     policy = EstimatedTTFT(balance_weight=0.0)
     fleet = loads({}, {})
