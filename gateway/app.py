@@ -200,8 +200,13 @@ def build(settings: Settings) -> App:
         max_requests=settings.worker_max_requests,
         seen=seen,
     )
-    # the control plane's client: probes and engines' tokenizers, never the bytes of a request
-    control = httpx.AsyncClient(trust_env=False, timeout=settings.health_timeout)
+    # the control plane's client: probes and engines' tokenizers, never the bytes of a request; no bound, so
+    # that engines that hang don't keep it from asking the others
+    control = httpx.AsyncClient(
+        trust_env=False,
+        timeout=settings.health_timeout,
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=60),
+    )
     probe = EngineProbe(control, timeout=settings.health_timeout)
     encoders = EncoderBook(
         registry,

@@ -16,8 +16,14 @@ ALL: Mapping[str, str] = {
 
 
 def expand(
-    expr: str, *, rate_interval: str = "1m", whole: str = "1h", choice: Mapping[str, str] = ALL
+    expr: str,
+    *,
+    rate_interval: str = "1m",
+    whole: str = "1h",
+    interval: str = "15s",
+    choice: Mapping[str, str] = ALL,
 ) -> str:
-    """`rate_interval` and `whole` are Prometheus durations. Raises KeyError for a variable nobody gave."""
-    values = {"__rate_interval": rate_interval, "__range": whole, **choice}
+    """`rate_interval`, `whole` (all that is shown) and `interval` (from one point to the next) are Prometheus
+    durations. Raises KeyError for a variable nobody gave."""
+    values = {"__rate_interval": rate_interval, "__range": whole, "__interval": interval, **choice}
     return re.sub(r"\$\{?(\w+)\}?", lambda match: values[match[1]], expr)

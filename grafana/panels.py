@@ -26,6 +26,8 @@ class Query:
     legend: str = ""
     table: bool = False
     """One row a series, as it stands now."""
+    now: bool = False
+    """One value a series: it looks back by itself."""
     heatmap: bool = False
 
 
@@ -67,6 +69,14 @@ class Board:
 
     def panels(self) -> list[Panel]:
         return [panel for row in self.rows for panel in row.panels]
+
+
+def on_the_right(legend: str, unit: str) -> Json:
+    """Another unit than the panel's, on an axis of its own."""
+    return {
+        "matcher": {"id": "byName", "options": legend},
+        "properties": [{"id": "unit", "value": unit}, {"id": "custom.axisPlacement", "value": "right"}],
+    }
 
 
 def label_variable(
@@ -195,9 +205,10 @@ def _panel(panel: Panel) -> Json:
 
 
 def _target(query: Query, ref: str) -> Json:
+    instant = query.table or query.now
     target: Json = {
         "refId": ref, "expr": query.expr, "datasource": DATASOURCE, "editorMode": "code",
-        "legendFormat": query.legend or "__auto", "range": not query.table, "instant": query.table,
+        "legendFormat": query.legend or "__auto", "range": not instant, "instant": instant,
     }  # fmt: skip
     if query.table:
         target["format"] = "table"

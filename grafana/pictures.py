@@ -30,6 +30,8 @@ from grafana.panels import Board, Panel, Query
 
 Rows = list[dict[str, Any]]
 POINTS = 120
+ROWS = 12
+"""Of a table; Grafana's scrolls."""
 
 
 class Source:
@@ -48,7 +50,10 @@ class Source:
         )
 
     def _expr(self, query: Query) -> str:
-        return expand(query.expr, rate_interval="20s", whole=f"{int(self.end - self.start)}s")
+        seconds = int(self.end - self.start)
+        return expand(
+            query.expr, rate_interval="20s", whole=f"{seconds}s", interval=f"{math.ceil(self._step)}s"
+        )
 
     def _get(self, path: str, **params: Any) -> Rows:
         address = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(params)}"
@@ -73,24 +78,47 @@ def _number(value: float, unit: str) -> str:
         return f"{value:.3g} s"
     if unit == "bool_yes_no":
         return "yes" if value else "no"
+    if unit == "bytes" or (unit == "short" and abs(value) >= 10_000):
+        base, names = (
+            (1024, ("B", "KiB", "MiB", "GiB")) if unit == "bytes" else (1000, ("", "K", "Mil", "Bil"))
+        )
+        power = min(3, int(math.log(abs(value), base))) if abs(value) >= 1 else 0
+        return f"{value / base**power:.3g} {names[power]}".rstrip()
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
+def _right(panel: Panel) -> dict[str, str]:
+    """Units of what stands on the right axis, by legend."""
+    found = {}
+    for override in panel.overrides:
+        properties = {each["id"]: each["value"] for each in override["properties"]}
+        if properties.get("custom.axisPlacement") == "right":
+            found[override["matcher"]["options"]] = properties["unit"]
+    return found
+
+
 def _lines(axes: Axes, panel: Panel, source: Source) -> None:
-    seen = 0
+    right = _right(panel)
+    other = axes.twinx() if right else axes
+    handles = []
     for query in panel.queries:
+        on = other if query.legend in right else axes
         for row in source.range(query):
-            xs = [float(t) - source.end for t, _ in row["values"]]
-            axes.plot(
-                xs, [float(v) for _, v in row["values"]], lw=1.2, label=_legend(query, row["metric"])[:38]
-            )
-            seen += 1
+            xs, ys = [float(t) - source.end for t, _ in row["values"]], [float(v) for _, v in row["values"]]
+            colour = f"C{len(handles) % 10}"
+            (line,) = on.plot(xs, ys, colour, lw=1.2, label=_legend(query, row["metric"])[:38])
+            handles.append(line)
     if panel.lowest is not None:
-        axes.set_ylim(bottom=panel.lowest, top=panel.highest)
-    if panel.unit in ("percentunit", "s"):
-        axes.yaxis.set_major_formatter(lambda value, _: _number(value, panel.unit))
-    if seen:
-        axes.legend(fontsize=5.5, loc="best", framealpha=0.6)
+        # a line along the edge would not be seen
+        highest = None if panel.highest is None else panel.highest * 1.03
+        axes.set_ylim(bottom=panel.lowest, top=highest)
+        other.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: _number(value, panel.unit))
+    for unit in right.values():
+        other.yaxis.set_major_formatter(lambda value, _, unit=unit: _number(value, unit))
+        other.tick_params(labelsize=6, direction="in", pad=-26)
+    if handles:
+        axes.legend(handles=handles, fontsize=5.5, loc="best", framealpha=0.6)
     else:
         axes.text(0.5, 0.5, "none" if panel.quiet else "NO DATA", ha="center", transform=axes.transAxes)
 
@@ -119,8 +147,10 @@ def _bars(axes: Axes, panel: Panel, source: Source) -> None:
     found = [(_legend(q, r["metric"]), float(r["value"][1])) for q in panel.queries for r in source.now(q)]
     if found:
         names, values = zip(*found, strict=True)
-        axes.barh(range(len(names)), values)
-        axes.set_yticks(range(len(names)), [n[:26] for n in names], fontsize=6)
+        axes.barh(range(len(names)), values, color="C0", alpha=0.5)
+        axes.set_yticks([])
+        for line, (name, value) in enumerate(found):
+            axes.text(0, line, f" {name[:40]}: {_number(value, panel.unit)}", va="center", fontsize=6)
     else:
         axes.text(0.5, 0.5, "none", ha="center", transform=axes.transAxes)
         axes.axis("off")
@@ -135,6 +165,8 @@ def _table(axes: Axes, panel: Panel, source: Source) -> None:
             cells.setdefault(row["metric"].get("worker", ""), {})[query.legend] = value
     columns = [query.legend for query in panel.queries]
     rows = [[worker, *(values.get(c, "–") for c in columns)] for worker, values in sorted(cells.items())]
+    if len(rows) > ROWS:
+        rows = [*rows[:ROWS], [f"… {len(rows) - ROWS} more", *("" for _ in columns)]]
     table = axes.table(cellText=rows, colLabels=["worker", *columns], loc="center", cellLoc="left")
     table.auto_set_font_size(False)
     table.set_fontsize(7)
@@ -169,6 +201,9 @@ def picture(board: Board, source: Source, file: Path) -> None:
     )
     for left, top, panel in places:
         axes = figure.add_subplot(grid[top + 1 : top + panel.height - 1, left : left + panel.width])
+        # room for what stands on the left
+        box = axes.get_position()
+        axes.set_position((box.x0 + 0.012, box.y0, box.width - 0.012, box.height))
         axes.set_title(panel.title, fontsize=8)
         axes.tick_params(labelsize=6)
         _DRAW[panel.kind](axes, panel, source)

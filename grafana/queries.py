@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from grafana.panels import MODEL, RATE, WORKER, Panel, Query
 
-GOOD_BELOW = 1.0
-
 
 def per_second(metric: str, where: str = MODEL, by: str = "") -> str:
     """``sum by (…) (rate(metric{…}))``"""
@@ -14,9 +12,15 @@ def per_second(metric: str, where: str = MODEL, by: str = "") -> str:
 
 
 def quantile(q: float, metric: str, where: str = MODEL, by: str = "") -> str:
-    """Of a histogram, over all that `where` lets through."""
+    """Of a histogram, over all that `where` lets through; no data (instead of NaN) where nothing flows."""
     groups = f"le, {by}" if by else "le"
-    return f"histogram_quantile({q}, {per_second(f'{metric}_bucket', where, groups)})"
+    return f"histogram_quantile({q}, {per_second(f'{metric}_bucket', where, groups)}) >= 0"
+
+
+def highest(expr: str, by: str = "worker") -> str:
+    """The ten series that are highest on average over the time shown: the same ten at every moment, where
+    topk alone would show each one that was ever among them. `expr` has the labels `by` and no others."""
+    return f"({expr}) and on ({by}) topk(10, avg_over_time(({expr})[$__range:$__interval] @ end()))"
 
 
 def ratio(part: str, whole: str, where: str = MODEL, by: str = "") -> str:
@@ -57,18 +61,14 @@ TTFT_BY_SHARE = Panel(
     lowest=0,
 )
 
+# a moment's requests say little about few of them
+_IN_FLIGHT = f"sum by (model, worker) (avg_over_time(gateway_inflight_requests{{{MODEL}}}{RATE}))"
+
 LOAD_SPREAD = Panel(
     "Load spread",
-    "Requests in flight, all replicas together: the busiest worker over the mean of all. 1 is even; a hot "
-    "spot stays high while the others are idle.",
-    (
-        Query(
-            f"max by (model) (sum by (model, worker) (gateway_inflight_requests{{{MODEL}}})) "
-            f"/ (avg by (model) (sum by (model, worker) (gateway_inflight_requests{{{MODEL}}})) > 0) "
-            f"or 0 * avg by (model) (gateway_worker_ready{{{MODEL}}}) + {GOOD_BELOW}",
-            "{{model}}",
-        ),
-    ),
+    "Requests in flight, all replicas together: the busiest worker over the mean of all, or over one where "
+    "the mean is less. 1 is even; a hot spot stays high while the others are idle.",
+    (Query(f"max by (model) ({_IN_FLIGHT}) / clamp_min(avg by (model) ({_IN_FLIGHT}), 1)", "{{model}}"),),
     lowest=0,
 )
 
@@ -98,7 +98,7 @@ def busiest(
     return Panel(
         title,
         f"{text} The ten highest.",
-        (Query(f"topk(10, {expr})", "{{worker}}"),),
+        (Query(highest(expr), "{{worker}}"),),
         unit=unit,
         lowest=0,
         width=width,

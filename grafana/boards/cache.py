@@ -12,6 +12,7 @@ from grafana.panels import (
     Query,
     Row,
     label_variable,
+    on_the_right,
     text_variable,
 )
 from grafana.queries import HIT_RATES, TTFT_BY_SHARE, busiest, per_second, ratio
@@ -93,7 +94,8 @@ CACHE = Board(
                     "Over the time that the board shows, at $prefill_rate tokens a second.",
                     (
                         Query(
-                            f"sum (increase(gateway_cached_tokens_total{{{MODEL}}}[$__range])) / $prefill_rate"
+                            f"sum (increase(gateway_cached_tokens_total{{{MODEL}}}[$__range])) / $prefill_rate",
+                            now=True,
                         ),
                     ),
                     unit="s",
@@ -104,7 +106,7 @@ CACHE = Board(
                 Panel(
                     "Prefill tokens saved",
                     "Over the time that the board shows.",
-                    (Query(f"sum (increase(gateway_cached_tokens_total{{{MODEL}}}[$__range]))"),),
+                    (Query(f"sum (increase(gateway_cached_tokens_total{{{MODEL}}}[$__range]))", now=True),),
                     kind="stat",
                     width=4,
                     steps=((None, "green"),),
@@ -140,16 +142,17 @@ CACHE = Board(
             (
                 Panel(
                     "Index size",
-                    "Distinct blocks that a replica knows, against its bound.",
+                    "Distinct blocks that the replica knows that knows most, and what is given up a second at the "
+                    "bound (right; the board Capacity shows how near that is).",
                     (
                         Query(f"max (gateway_index_distinct_blocks{{{REPLICA}}})", "blocks"),
-                        Query(f"min (gateway_index_limit_blocks{{{REPLICA}}})", "bound"),
                         Query(
                             f"sum (rate(gateway_index_evicted_blocks_total{{{REPLICA}}}{RATE}))",
                             "given up a second",
                         ),
                     ),
                     lowest=0,
+                    overrides=(on_the_right("given up a second", "short"),),
                 ),
                 busiest(
                     "Cache in use",

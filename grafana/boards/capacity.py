@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from grafana.panels import ENGINE, MODEL, RATE, REPLICA, Board, Panel, Query, Row
+from grafana.panels import ENGINE, MODEL, RATE, REPLICA, Board, Panel, Query, Row, on_the_right
 from grafana.queries import per_second, quantile
+
+BYTES_A_BLOCK = 200
+"""At most, in a mirror: docs/redis.md has the measurement."""
+
+_ALL_BLOCKS = f"sum (max by (worker) (gateway_capacity_blocks{{{MODEL}}}))"
 
 CAPACITY = Board(
     "prefix-gateway-capacity",
@@ -77,16 +82,17 @@ CAPACITY = Board(
                 ),
                 Panel(
                     "Requests per ready worker",
-                    "In flight. What TTFT does as this grows says where the fleet's bound is.",
+                    "In flight, and TTFT (right). What TTFT does as the other grows says where the fleet's bound is.",
                     (
                         Query(
-                            f"sum (gateway_inflight_requests{{{MODEL}}}) "
+                            f"sum (avg_over_time(gateway_inflight_requests{{{MODEL}}}{RATE})) "
                             f"/ count (max by (worker) (gateway_worker_ready{{{MODEL}}}) == 1)",
                             "in flight",
                         ),
-                        Query(quantile(0.9, "gateway_ttft_seconds"), "TTFT p90 (s)"),
+                        Query(quantile(0.9, "gateway_ttft_seconds"), "TTFT p90"),
                     ),
                     lowest=0,
+                    overrides=(on_the_right("TTFT p90", "s"),),
                 ),
             ),
         ),
@@ -99,7 +105,8 @@ CAPACITY = Board(
                     (
                         Query(
                             f"max by (model) (gateway_queue_requests{{{MODEL}}}) "
-                            f"/ on () group_left min (gateway_queue_limit_requests{{{REPLICA}}}) or vector(0)",
+                            f"/ on () group_left min (gateway_queue_limit_requests{{{REPLICA}}}) "
+                            f"or 0 * max by (model) (gateway_worker_ready{{{MODEL}}})",
                             "{{model}}",
                         ),
                     ),
@@ -138,16 +145,17 @@ CAPACITY = Board(
             (
                 Panel(
                     "Index, of its bound",
-                    "The fullest replica. At 1, least recently used prefixes are given up.",
+                    "The fullest replica, and what it comes to once all caches are full and no block is held "
+                    "twice. At 1, least recently used prefixes are given up.",
                     (
                         Query(
-                            f"max (gateway_index_distinct_blocks{{{REPLICA}}} / gateway_index_limit_blocks{{{REPLICA}}})",
+                            f"max (gateway_index_distinct_blocks{{{REPLICA}}} "
+                            f"/ gateway_index_limit_blocks{{{REPLICA}}})",
                             "now",
                         ),
                         Query(
-                            "max (predict_linear(gateway_index_distinct_blocks"
-                            f"{{{REPLICA}}}[1h], 86400) / gateway_index_limit_blocks{{{REPLICA}}})",
-                            "in a day, at this pace",
+                            f"{_ALL_BLOCKS} / min (gateway_index_limit_blocks{{{REPLICA}}})",
+                            "all caches full",
                         ),
                     ),
                     unit="percentunit",
@@ -162,14 +170,16 @@ CAPACITY = Board(
                     steps=((None, "green"), (0.8, "red")),
                 ),
                 Panel(
-                    "Memory per block",
-                    "Resident memory of the largest replica over the blocks it knows; meaningful once it knows "
-                    "some hundred thousand.",
+                    "Memory",
+                    "Resident memory of the largest replica, and what it comes to once all caches are full and no "
+                    f"block is held twice, at {BYTES_A_BLOCK} bytes a block (the operations guide). The limit of "
+                    "its pod must be above.",
                     (
+                        Query(f"max (process_resident_memory_bytes{{{REPLICA}}})", "now"),
                         Query(
-                            f"max (process_resident_memory_bytes{{{REPLICA}}} "
-                            f"/ (gateway_index_distinct_blocks{{{REPLICA}}} > 0))",
-                            "bytes",
+                            f"max (process_resident_memory_bytes{{{REPLICA}}}) + {BYTES_A_BLOCK} * clamp_min("
+                            f"{_ALL_BLOCKS} - max (gateway_index_distinct_blocks{{{REPLICA}}}), 0)",
+                            "all caches full",
                         ),
                     ),
                     unit="bytes",

@@ -71,6 +71,7 @@ LATENCY = Board(
                     "Routing decision",
                     "Tokenising, keys, match, score and choice; waiting in the queue included.",
                     "gateway_decision_seconds",
+                    width=6,
                 ),
                 Panel(
                     "Tokenising, p99",
@@ -84,6 +85,7 @@ LATENCY = Board(
                     ),
                     unit="s",
                     lowest=0,
+                    width=6,
                 ),
                 Panel(
                     "Event lag",
@@ -94,6 +96,7 @@ LATENCY = Board(
                     ),
                     unit="s",
                     lowest=0,
+                    width=6,
                 ),
                 Panel(
                     "Retries by reason",
@@ -102,6 +105,7 @@ LATENCY = Board(
                     unit="reqps",
                     lowest=0,
                     quiet=True,
+                    width=6,
                 ),
             ),
         ),

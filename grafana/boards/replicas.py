@@ -104,18 +104,22 @@ REPLICAS = Board(
                         Query(
                             f"sum by (reason) (increase(gateway_mirror_loads_total{{{REPLICA}}}[$__range]))",
                             "loaded: {{reason}}",
+                            now=True,
                         ),
                         Query(
                             f"sum by (reason) (increase(gateway_redis_refills_total{{{REPLICA}}}[$__range]))",
                             "refilled: {{reason}}",
+                            now=True,
                         ),
                         Query(
                             f"sum (increase(gateway_writer_takeovers_total{{{REPLICA}}}[$__range]))",
                             "taken over",
+                            now=True,
                         ),
                         Query(
                             f"sum (increase(gateway_writer_fenced_total{{{REPLICA}}}[$__range]))",
                             "fenced off",
+                            now=True,
                         ),
                     ),
                     kind="bargauge",

@@ -15,7 +15,7 @@ from grafana.panels import (
     Row,
     label_variable,
 )
-from grafana.queries import LOAD_SPREAD, busiest, of_workers, per_second, quantile, ratio
+from grafana.queries import LOAD_SPREAD, busiest, highest, of_workers, per_second, quantile, ratio
 
 
 def _column(name: str, unit: str, width: int | None = None) -> Json:
@@ -74,8 +74,9 @@ def _event_counter(title: str, text: str, metric: str, by: str = "worker") -> Pa
         text,
         (
             Query(
-                f'sum by ({by}) (increase({metric}{{{REPLICA},worker=~"$worker"}}[$__range])) > 0',
+                f'topk(10, sum by ({by}) (increase({metric}{{{REPLICA},worker=~"$worker"}}[$__range])) > 0)',
                 f"{{{{{by}}}}}",
+                now=True,
             ),
         ),
         lowest=0,
@@ -144,8 +145,11 @@ WORKERS = Board(
                     "Before the first byte; they moved to another worker.",
                     (
                         Query(
-                            "topk(10, sum by (worker, reason) "
-                            f'(rate(gateway_retries_total{{{REPLICA},worker=~"$worker"}}{RATE})))',
+                            highest(
+                                "sum by (worker, reason) "
+                                f'(rate(gateway_retries_total{{{REPLICA},worker=~"$worker"}}{RATE})) > 0',
+                                "worker, reason",
+                            ),
                             "{{worker}} {{reason}}",
                         ),
                     ),
@@ -155,17 +159,19 @@ WORKERS = Board(
                 ),
                 Panel(
                     "Not trusted just now",
-                    "Breaker open, index degraded, events silent: 1 each.",
+                    "Breaker open, index degraded, events silent: 1 each, five of a kind at most.",
                     (
                         Query(
-                            f"max by (worker) (gateway_breaker_open{{{WORKER}}}) > 0", "breaker {{worker}}"
+                            f"topk(5, max by (worker) (gateway_breaker_open{{{WORKER}}}) > 0)",
+                            "breaker {{worker}}",
                         ),
                         Query(
-                            f"max by (worker) (gateway_worker_degraded{{{WORKER}}}) > 0",
+                            f"topk(5, max by (worker) (gateway_worker_degraded{{{WORKER}}}) > 0)",
                             "degraded {{worker}}",
                         ),
                         Query(
-                            f"max by (worker) (gateway_events_silent{{{WORKER}}}) > 0", "silent {{worker}}"
+                            f"topk(5, max by (worker) (gateway_events_silent{{{WORKER}}}) > 0)",
+                            "silent {{worker}}",
                         ),
                     ),
                     lowest=0,
@@ -210,15 +216,18 @@ WORKERS = Board(
                         Query(
                             f"sum by (source) (increase(gateway_discovery_lists_total{{{REPLICA}}}[$__range]))",
                             "{{source}}: lists",
+                            now=True,
                         ),
                         Query(
                             f"sum by (source) (increase(gateway_discovery_watches_total{{{REPLICA}}}[$__range]))",
                             "{{source}}: watches",
+                            now=True,
                         ),
                         Query(
                             "sum by (source, kind) "
                             f"(increase(gateway_discovery_failures_total{{{REPLICA}}}[$__range]))",
                             "{{source}}: {{kind}}",
+                            now=True,
                         ),
                     ),
                     kind="bargauge",
@@ -277,7 +286,7 @@ WORKERS = Board(
                     "By requests that run; vLLM's own figure, the ten highest.",
                     (
                         Query(
-                            f"topk(10, max by (instance) (vllm:kv_cache_usage_perc{{{ENGINE}}}))",
+                            highest(f"max by (instance) (vllm:kv_cache_usage_perc{{{ENGINE}}})", "instance"),
                             "{{instance}}",
                         ),
                     ),
@@ -290,7 +299,7 @@ WORKERS = Board(
                     "Requests that an engine has and does not run yet, the ten highest.",
                     (
                         Query(
-                            f"topk(10, sum by (instance) (vllm:num_requests_waiting{{{ENGINE}}}))",
+                            highest(f"sum by (instance) (vllm:num_requests_waiting{{{ENGINE}}})", "instance"),
                             "{{instance}}",
                         ),
                     ),
@@ -301,7 +310,10 @@ WORKERS = Board(
                     "Requests thrown out for lack of K/V memory, a second, the ten highest.",
                     (
                         Query(
-                            f"topk(10, sum by (instance) (rate(vllm:num_preemptions_total{{{ENGINE}}}{RATE})))",
+                            highest(
+                                f"sum by (instance) (rate(vllm:num_preemptions_total{{{ENGINE}}}{RATE}))",
+                                "instance",
+                            ),
                             "{{instance}}",
                         ),
                     ),

@@ -56,11 +56,11 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, jobs: dict[str, Sequence[str]]) -> Iterator[Prometheus]:
-    """`jobs`: job → targets as host:port. Scrapes and evaluates every second."""
+def prometheus(folder: Path, jobs: dict[str, Sequence[str]], every: str = "1s") -> Iterator[Prometheus]:
+    """`jobs`: job → targets as host:port. Scrapes and evaluates `every` second."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
         "rule_files": [str(RULES)],
         "scrape_configs": [
             {"job_name": job, "static_configs": [{"targets": list(targets)}]} for job, targets in jobs.items()

@@ -99,7 +99,7 @@ def watched(folder: Path) -> Iterator[Watched]:
     with standalone(folder / "redis") as redis, site(folder / "site", redis.url) as here:
         engines = [here.engine("tiny") for _ in range(2)]
         here.wait(*engines)
-        replicas = [here.gateway(engines=engines) for _ in range(2)]
+        replicas = [here.gateway("--discovery", "redis", engines=engines) for _ in range(2)]
         here.wait(*replicas, workers=2)
         wait_until(lambda: all(r.metric("gateway_peers") == 1 for r in replicas), 60, "peers")
         jobs = {

@@ -99,16 +99,17 @@ print(os.path.exists(importlib.util.cache_from_source(gateway.app.__file__)))
 def test_a_fleet_of_it_answers_a_chat_and_ends_as_told(
     image: Image, spawn: Spawn, free_port: Callable[[], int]
 ) -> None:
-    engine, events, port, admin = (free_port() for _ in range(4))
+    engine, events, replay, port, admin = (free_port() for _ in range(5))
     # as compose runs it
     worker = image.start(
         spawn, "python", "-m", "workers", "serve", "--model", "smollm2", "--host", "0.0.0.0",
-        "--port", str(engine), "--kv-events-port", str(events),
+        "--port", str(engine), "--kv-events-port", str(events), "--kv-replay-port", str(replay),
     )  # fmt: skip
     worker.wait_http(f"http://127.0.0.1:{engine}/health", timeout=300)
     gateway = image.start(
         spawn, GATEWAY_PORT=str(port), GATEWAY_ADMIN_PORT=str(admin), GATEWAY_SETTLE="0",
-        GATEWAY_WORKERS=f"http://127.0.0.1:{engine},events=tcp://127.0.0.1:{events}",
+        GATEWAY_WORKERS=f"http://127.0.0.1:{engine},events=tcp://127.0.0.1:{events},"
+        f"replay=tcp://127.0.0.1:{replay}",
     )  # fmt: skip
     gateway.wait_http(f"http://127.0.0.1:{port}/ready", timeout=120)
 
