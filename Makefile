@@ -116,7 +116,7 @@ bench: $(VENV)/.run ## what a router costs: CPU a request and a chunk, added lat
 	@exec $(BIN)/python -m benchmarks.wire $(BENCH_ARGS)
 
 live-study: $(VENV)/.run ## hit rate, balance, TTFT: ours and each installed peer on the same live engines (an hour)
-	@exec $(BIN)/python -m benchmarks.live $(LIVE_ARGS)
+	@exec $(BIN)/python -m benchmarks.live --page docs/live-study.md $(LIVE_ARGS)
 
 bench-peers: ## the peers of `make bench` and `make live-study`, each in its own .cache/peers (nginx: your system's)
 	for peer in sglang-router smg vllm-router; do \

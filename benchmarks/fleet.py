@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from random import Random
 
 import httpx
 
@@ -37,6 +38,19 @@ def free_port() -> int:
         s.bind(("127.0.0.1", 0))
         port: int = s.getsockname()[1]
         return port
+
+
+def free_row(count: int, rng: Random) -> int:
+    """The first of `count` ports in a row that are all free, from below those that clients are given."""
+    while True:
+        first = rng.randrange(15_000, 30_000)
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("0.0.0.0", port))  # noqa: S104
+            except OSError:
+                continue
+        return first
 
 
 @contextmanager

@@ -10,6 +10,8 @@ cores that this process may use; `cores_busy` says how much of them was used. Wh
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from rich.progress import Progress
 from benchmarks.live.engines import Fleet, running_engines
 from benchmarks.live.measure import LiveRow, measure
 from benchmarks.live.plan import ChatShape, Plan, chats
-from benchmarks.live.report import medians, save, show
+from benchmarks.live.report import into_page, markdown, medians, save, show
 from benchmarks.live.routers import Entry, lineup
 from benchmarks.live.traces import AGENTIC, MOONCAKE, replayed
 from benchmarks.live.words import load_words
@@ -55,8 +57,11 @@ def main(
     requests: int | None,
     seed: int,
     out: Path,
+    page: Path | None,
 ) -> None:
     """Hit rate, balance, TTFT and goodput of routers in front of the same live engines."""
+    # told to end, it ends what it started as well
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     console = Console(width=170)
     rows: list[LiveRow] = []
     abouts: dict[str, str] = {}
@@ -71,13 +76,17 @@ def main(
             plan = plan.faster(scale)
             abouts[name] = f"{plan.about}; {plan.profile}, {plan.blocks} blocks, time × {scale:g}"
             console.print(f"{name}: {abouts[name]}")
+            settings = {"engines": engines, "seed": seed, "workloads": abouts}
             with running_engines(plan, engines, scale, scratch) as fleet:
                 for number in range(rounds):
                     for entry in entries:
                         rows += _one(entry, plan, fleet, number, scratch, console)
-            settings = {"engines": engines, "rounds": rounds, "seed": seed, "workloads": abouts}
-            save(out, rows, settings)
-    show(medians([asdict(row) for row in rows]), console)
+                        # after each, so that a run that is cut short leaves what it found
+                        save(out, rows, settings)
+    middle = medians([asdict(row) for row in rows])
+    show(middle, console)
+    if page is not None:
+        into_page(page, markdown(middle))
     console.print(f"written to {out}")
 
 

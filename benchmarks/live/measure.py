@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
-from benchmarks.fleet import free_port
+from benchmarks.fleet import free_row
 from benchmarks.live.client import Client, Heard, Message
 from benchmarks.live.engines import MODEL, Counters, Fleet
 from benchmarks.live.plan import Plan, Turn, window
@@ -110,9 +111,10 @@ def _router(entry: Entry, fleet: Fleet, scratch: Path) -> Iterator[tuple[Target,
     if entry.command is None:
         yield _pinned(fleet.ports), None
         return
-    port = free_port()
+    # peers are told to export their metrics a few ports on
+    port = free_row(5, Random())
     log = scratch / f"{entry.name}.log"
-    with running(entry.command(fleet, port, free_port(), scratch), log) as process:
+    with running(entry.command(fleet, port, port + 1, scratch), log) as process:
         wait_until(lambda: _reaches_all(port, fleet), process, log, READY_S)
         yield lambda turn: port, process.pid
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.live.report import Row, markdown, medians
+import click
+
+from benchmarks.live.report import Row, into_page, markdown, medians
 
 
 def merged(documents: Sequence[Row]) -> Row:
@@ -23,11 +24,21 @@ def merged(documents: Sequence[Row]) -> Row:
     return {**first, "workloads": workloads, "medians": medians(rows), "rows": rows}
 
 
-def main(out: Path, *parts: Path) -> None:
+@click.command()
+@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument(
+    "parts", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--page", type=click.Path(exists=True, path_type=Path), help="Put the tables into it.")
+def main(out: Path, parts: tuple[Path, ...], page: Path | None) -> None:
+    """Write what PARTS say together to OUT."""
     document = merged([json.loads(part.read_text()) for part in parts])
+    table = markdown(document["medians"])
     out.write_text(json.dumps(document, indent=1) + "\n")
-    out.with_suffix(".md").write_text(markdown(document["medians"]))
+    if page is not None:
+        into_page(page, table)
+    click.echo(table)
 
 
 if __name__ == "__main__":
-    main(*(Path(argument) for argument in sys.argv[1:]))
+    main()

@@ -17,6 +17,7 @@ from rich.table import Table
 from benchmarks.live.measure import LiveRow
 
 Row = dict[str, Any]
+_BEGIN, _END = "<!-- live:begin -->", "<!-- live:end -->"
 _COLUMNS = (
     ("hit rate", "hit_rate", "{:.3f}", 1.0),
     ("busiest/mean", "balance", "{:.3f}", 1.0),
@@ -78,13 +79,21 @@ def _cells(row: Row) -> list[str]:
     return [form.format(row[key] * factor) for _title, key, form, factor in _COLUMNS]
 
 
+def into_page(page: Path, table: str) -> None:
+    """Puts the tables between the page's two marks. Raises ValueError where it has none."""
+    head, begin, rest = page.read_text().partition(_BEGIN)
+    _old, end, tail = rest.partition(_END)
+    if not end:
+        raise ValueError(f"{page} has no {_BEGIN} … {_END}")
+    page.write_text(f"{head}{begin}\n{table}{end}{tail}")
+
+
 def save(path: Path, rows: Sequence[LiveRow], settings: Row) -> None:
     """Rows are kept round by round; medians beside them."""
     plain = [{k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(r).items()} for r in rows]
     document = {"machine": machine(), **settings, "medians": medians(plain), "rows": plain}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
-    path.with_suffix(".md").write_text(markdown(document["medians"]))
 
 
 def machine() -> Row:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import socket
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from benchmarks.fleet import free_row
 from benchmarks.live.client import Client, Heard
 from benchmarks.live.engines import MODEL, Counters, running_engines
 from benchmarks.live.measure import measure, row_of
@@ -15,7 +19,7 @@ from benchmarks.live.merge import merged
 from benchmarks.live.plan import ChatShape, Plan, Turn, chats
 from benchmarks.live.play import Answer
 from benchmarks.live.processes import cores_busy_s, group_cpu_s, running, wait_until
-from benchmarks.live.report import markdown, medians, save
+from benchmarks.live.report import into_page, markdown, medians, save
 from benchmarks.live.routers import PINNED, lineup
 from benchmarks.live.words import load_words
 
@@ -46,15 +50,27 @@ def test_medians_and_merging(tmp_path: Path) -> None:
     plain = [asdict(row) for row in rows]
     middle = medians(plain)
     assert [(m["router"], m["rounds"], m["ttft_p50_s"]) for m in middle] == [("a", 3, 0.2), ("b", 1, 0.5)]
-    assert "| a | 0.500 | 1.000 | 200 | 200 |" in (tmp_path / "one.md").read_text()
+    table = markdown(middle)
+    assert "| a | 0.500 | 1.000 | 200 | 200 |" in table
+    saved = json.loads((tmp_path / "one.json").read_text())
+    assert (saved["medians"], saved["rows"], saved["workloads"]) == (middle, plain, {"toy": "of wood"})
     document = {"machine": {}, "engines": 1, "seed": 0, "workloads": {"toy": ""}, "rows": plain[:2]}
     more = {**document, "workloads": {"chats": ""}, "rows": plain[2:]}
     both = merged([document, more])
     assert both["medians"] == middle
     assert list(both["workloads"]) == ["toy", "chats"]
-    assert markdown(both["medians"]) == (tmp_path / "one.md").read_text()
     with pytest.raises(ValueError, match="seed differs: 0 and 1"):
         merged([document, {**more, "seed": 1}])
+
+
+def test_tables_into_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- live:begin -->\nold\n<!-- live:end -->\nafter\n")
+    into_page(page, "new\n")
+    assert page.read_text() == "before\n<!-- live:begin -->\nnew\n<!-- live:end -->\nafter\n"
+    page.write_text("no marks\n")
+    with pytest.raises(ValueError, match="has no"):
+        into_page(page, "new\n")
 
 
 def test_cpu_is_counted_for_a_whole_group(tmp_path: Path) -> None:
@@ -145,3 +161,13 @@ async def test_a_cut_answer_and_a_refused_connection_are_no_answers() -> None:
     refused = await client.chat(port, MODEL, [], 1, "user")
     client.close()
     assert (cut.end, cut.first, refused.end, refused.status) == (None, None, None, 0)
+
+
+def test_ports_in_a_row_are_free() -> None:
+    first = free_row(3, Random(5))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first + 2))
+        # the same draw meets a port that is taken, and goes on to another
+        other = free_row(3, Random(5))
+    assert other != first
+    assert 15_000 <= other < 30_000
