@@ -25,13 +25,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fleet import free_port
+from benchmarks.fleet import free_port, free_row
 from benchmarks.wire.engine import MODEL
 from benchmarks.wire.load import Result, http_request, run
 from benchmarks.wire.routers import Router, installed_peers, missing_peers, ours
@@ -214,7 +215,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         engines = [free_port() for _ in range(ENGINES)]
-        port, admin = free_port(), free_port()
+        # peers are told to export their metrics a few ports on
+        port = free_row(5, Random())
+        admin = port + 1
         routers = [
             ours("ours, bytes", engines, port, admin, "--no-access-log", "--tokenizer", f"{MODEL}=bytes"),
             ours(
