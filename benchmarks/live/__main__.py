@@ -46,6 +46,7 @@ TIME_SCALES = {"chats": 2.0, "mooncake": 0.25, "agentic": 0.25}
 @click.option(
     "--json", "out", type=click.Path(dir_okay=False, path_type=Path), default="docs/results/live.json"
 )
+@click.option("--page", type=click.Path(exists=True, path_type=Path), help="Put the tables into it.")
 def main(
     only: str,
     routers: str,

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -171,3 +172,35 @@ def test_ports_in_a_row_are_free() -> None:
         other = free_row(3, Random(5))
     assert other != first
     assert 15_000 <= other < 30_000
+
+
+def test_the_command(tmp_path: Path) -> None:
+    page, out = tmp_path / "page.md", tmp_path / "out.json"
+    page.write_text("<!-- live:begin -->\n<!-- live:end -->\n")
+    arguments = [
+        "--only",
+        "chats",
+        "--requests",
+        "16",
+        "--rounds",
+        "2",
+        "--routers",
+        "pinned",
+        "--engines",
+        "2",
+    ]
+    arguments += ["--time-scale", "0.005", "--json", str(out), "--page", str(page)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.live", *arguments], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(out.read_text())
+    assert [(row["router"], row["round"], row["requests"]) for row in document["rows"]] == [
+        (PINNED, 0, 16),
+        (PINNED, 1, 16),
+    ]
+    assert (document["engines"], document["seed"]) == (2, 0)
+    assert "2 conversations × 8 turns" in document["workloads"]["chats"]
+    # text and times are the same in both rounds, so are the caches' answers
+    assert document["rows"][0]["hit_rate"] == document["rows"][1]["hit_rate"] > 0.8
+    assert f"| {PINNED} | 0.8" in page.read_text()
