@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,10 +55,12 @@ def measure(
     fleet.forget()
     with _router(entry, fleet, scratch) as (target, pid):
         cores = os.sched_getaffinity(0)
-        before, busy, cpu = fleet.counters(), cores_busy_s(cores), group_cpu_s(pid) if pid else 0.0
-        answers, seconds = asyncio.run(_played(plan, target, tick))
-        cpu = (group_cpu_s(pid) if pid else 0.0) - cpu
+        before, cpu = fleet.counters(), group_cpu_s(pid) if pid else 0.0
+        busy, began = cores_busy_s(cores), time.monotonic()
+        answers = asyncio.run(_played(plan, target, tick))
+        seconds = time.monotonic() - began
         busy = (cores_busy_s(cores) - busy) / (seconds * len(cores))
+        cpu = (group_cpu_s(pid) if pid else 0.0) - cpu
         counted = [b.since(a) for a, b in zip(before, fleet.counters(), strict=True)]
     return row_of(entry.name, plan, number, answers, counted, cpu, busy)
 
@@ -92,16 +95,14 @@ def row_of(
     )
 
 
-async def _played(plan: Plan, target: Target, tick: Callable[[], None]) -> tuple[list[Answer], float]:
+async def _played(plan: Plan, target: Target, tick: Callable[[], None]) -> list[Answer]:
     client = Client()
 
     def ask(turn: Turn, messages: list[Message]) -> Awaitable[Heard]:
         return client.chat(target(turn), MODEL, messages, turn.answer_tokens, turn.session)
 
-    loop = asyncio.get_running_loop()
-    began = loop.time()
     try:
-        return await play(plan, ask, tick), loop.time() - began
+        return await play(plan, ask, tick)
     finally:
         client.close()
 
