@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from gateway.cli.options import settings_from, settings_options
 from gateway.cli.running import run
 from gateway.errors import ConfigError
 from gateway.settings import Settings
+
+READY_S = 30.0
+"""After so long the addresses are told all the same: a log says what is wrong."""
 
 
 @click.command("up")
@@ -52,7 +57,7 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
         specs = tuple(f"{w.url},events={w.events},replay={w.replay}" for w in workers)
         run(
             settings.model_copy(update={"workers": specs}),
-            on_ready=lambda url, admin: _banner(url, admin, workers, run_dir),
+            on_ready=lambda url, admin: _announce(url, admin, workers, run_dir),
             read_settings=lambda: settings_from(dict(given)).model_copy(update={"workers": specs}),
             log=log,
         )
@@ -70,6 +75,26 @@ def _refuse_taken_ports(settings: Settings) -> None:
     ):
         if port and not is_free(host, port):
             raise ConfigError(f"{host}:{port} is in use already; {flag} takes another")
+
+
+def _announce(url: str, admin: str, workers: Sequence[ChildWorker], run_dir: Path) -> None:
+    """The ports listen; it is ready once it knows its workers' models. Asked from beside the loop."""
+
+    def when_ready() -> None:
+        give_up = time.monotonic() + READY_S
+        while not _is_ready(url) and time.monotonic() < give_up:
+            time.sleep(0.05)
+        _banner(url, admin, workers, run_dir)
+
+    threading.Thread(target=when_ready, name="banner", daemon=True).start()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        # the certificate is this process's own, for whatever name
+        return httpx.get(url + "/ready", trust_env=False, verify=False, timeout=2).is_success  # noqa: S501
+    except httpx.HTTPError:
+        return False
 
 
 def _banner(url: str, admin: str, workers: Sequence[ChildWorker], run_dir: Path) -> None:

@@ -30,13 +30,11 @@ def resolve_model(request: PlanRequest, catalog: Catalog, *, read_files: bool) -
             raise InvalidRequest(f"no file {request.model}", param="model")
     shape = catalog.model(request.model).shape()
     quantised = weights_of(request.model)
-    if quantised is None:
-        return shape
-    if "/" not in request.model:
-        return replace(shape, name=request.model)
-    # a repository: that is what the engine is to load
-    source = f"https://huggingface.co/{request.model}"
-    return replace(shape, name=request.model, checkpoint=quantised, source=source)
+    if "/" in request.model:
+        # a repository: that is what the engine is to load
+        source = f"https://huggingface.co/{request.model}"
+        return replace(shape, name=request.model, checkpoint=quantised or shape.checkpoint, source=source)
+    return replace(shape, name=request.model) if quantised else shape
 
 
 def shape_from_path(path: Path) -> ModelShape:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -32,11 +33,26 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
     with start_fleet(tmp_path) as fleet:
         children = psutil.Process(fleet.process.pid).children(recursive=True)
         assert len(children) >= 2
+        wait_until(lambda: "ready: " in fleet.log.read_text(), 30, "the banner")
         assert fleet.stop() == 0
     _, alive = psutil.wait_procs(children, timeout=15)
     assert alive == []
-    assert "ready: " in fleet.log.read_text()
     assert "Traceback" not in fleet.output()
+
+
+def test_ready_is_said_when_the_models_are_known(tmp_path: Path, free_port: Callable[[], int]) -> None:
+    port, log = free_port(), tmp_path / "up.out"
+    command = [sys.executable, "-m", "gateway", "up", "--model", "sim:fast", "--workers", "1"]
+    command += ["--port", str(port), "--admin-port", str(free_port()), "--run-dir", str(tmp_path)]
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or "ready: " in log.read_text(), 60, "the banner")
+            models = httpx.get(f"http://127.0.0.1:{port}/v1/models", trust_env=False).json()["data"]
+            assert len(models) == 1
+            assert f"model {models[0]['id']}, 1 workers" in log.read_text()
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
 
 
 def test_workers_end_with_a_killed_gateway(tmp_path: Path) -> None:

@@ -39,15 +39,27 @@ def test_gemma_3_text_models_as_keras_hub_counts_them(model: str, total: int) ->
         ("kimi-k2", 32.9),
         ("gpt-oss-120b", 5.8),
         ("mixtral-8x7b", 12.9),
+        ("llama-4-scout", 17.2),
+        ("qwen3-next-80b-a3b", 3.9),
     ],
 )
 def test_active_weights(model: str, billions: float) -> None:
     assert CATALOG.model(model).shape().parameters.active / 1e9 == pytest.approx(billions, abs=0.06)
 
 
-@pytest.mark.parametrize("model", ["qwen3.5-27b", "kimi-k2", "deepseek-v3.2"])
-def test_models_published_with_a_rounded_count(model: str) -> None:
-    rounded = {"qwen3.5-27b": 27e9, "kimi-k2": 1.03e12, "deepseek-v3.2": 672e9}[model]
+@pytest.mark.parametrize(
+    ("model", "rounded"),
+    [
+        ("qwen3.5-27b", 27e9),
+        ("kimi-k2", 1.03e12),
+        ("deepseek-v3.2", 672e9),
+        ("qwen3-next-80b-a3b", 80e9),
+        ("glm-4.5", 355e9),
+        ("glm-4.5-air", 106e9),
+        ("llama-4-maverick", 400e9),
+    ],
+)
+def test_models_published_with_a_rounded_count(model: str, rounded: float) -> None:
     assert CATALOG.model(model).shape().parameters.total == pytest.approx(rounded, rel=0.01)
 
 
@@ -74,6 +86,9 @@ def test_every_entry_has_a_source_and_a_name_of_its_own() -> None:
         ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
         ("google/gemma-2-9b-it", "gemma-2-9b"),
         ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "deepseek-r1-distill-llama-8b"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout"),
+        ("mistralai/Mistral-Small-3.1-24B-Instruct-2503", "mistral-small-3.2"),
     ],
 )
 def test_names_are_read_leniently(said: str, meant: str) -> None:

@@ -402,6 +402,13 @@ def test_a_quantised_repository_is_planned_with_its_weights(name: str, weights: 
     assert planned(name, weights="bf16").model.weights == "bf16"
 
 
+def test_a_repository_is_what_the_engine_is_told_to_load() -> None:
+    assert (
+        "model: deepseek-ai/DeepSeek-R1\n" in planned("deepseek-ai/DeepSeek-R1", "b200", gpus=8).flags.values
+    )
+    assert "model: deepseek-ai/DeepSeek-V3\n" in planned("deepseek-v3", "b200", gpus=8).flags.values
+
+
 def test_a_quantised_name_without_an_owner_says_what_to_serve() -> None:
     found = planned("qwen2-7b-awq")
     assert found.model.weights == "int4"
