@@ -10,6 +10,9 @@ BYTES_A_BLOCK = 200
 
 _ALL_BLOCKS = f"sum (max by (worker) (gateway_capacity_blocks{{{MODEL}}}))"
 
+_PROCESSES = f"(gateway_processes{{{REPLICA}}} or gateway_ready{{{REPLICA}}} * 0 + 1)"
+"""Of each replica: with `--processes` several, else one."""
+
 CAPACITY = Board(
     "prefix-gateway-capacity",
     "Capacity",
@@ -163,9 +166,15 @@ CAPACITY = Board(
                     steps=((None, "green"), (0.9, "red")),
                 ),
                 Panel(
-                    "Busiest replica's CPU",
-                    "Cores. Add replicas before it reaches 1.",
-                    (Query(f"max (rate(process_cpu_seconds_total{{{REPLICA}}}{RATE}))", "cores"),),
+                    "CPU of a process, busiest replica",
+                    "Cores; one process can use about one. Add replicas or processes before it reaches 1.",
+                    (
+                        Query(
+                            f"max (rate(process_cpu_seconds_total{{{REPLICA}}}{RATE}) "
+                            f"/ on (job, instance) {_PROCESSES})",
+                            "cores",
+                        ),
+                    ),
                     lowest=0,
                     steps=((None, "green"), (0.8, "red")),
                 ),
@@ -177,8 +186,9 @@ CAPACITY = Board(
                     (
                         Query(f"max (process_resident_memory_bytes{{{REPLICA}}})", "now"),
                         Query(
-                            f"max (process_resident_memory_bytes{{{REPLICA}}}) + {BYTES_A_BLOCK} * clamp_min("
-                            f"{_ALL_BLOCKS} - max (gateway_index_distinct_blocks{{{REPLICA}}}), 0)",
+                            f"max (process_resident_memory_bytes{{{REPLICA}}} + on (job, instance) "
+                            f"{BYTES_A_BLOCK} * {_PROCESSES} * on () group_left () clamp_min("
+                            f"{_ALL_BLOCKS} - max (gateway_index_distinct_blocks{{{REPLICA}}}), 0))",
                             "all caches full",
                         ),
                     ),

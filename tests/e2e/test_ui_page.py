@@ -237,6 +237,37 @@ def test_axe_finds_no_fault(
     assert [(v["id"], [n["html"] for n in v["nodes"]][:3]) for v in found] == []
 
 
+@pytest.mark.parametrize("width", [1280, 320])
+def test_tables_stay_tables_and_the_keyboard_walks_down_the_page(
+    fleet: Fleet, chromium: Browser, width: int
+) -> None:
+    """320 px: 1280 at four times the size. What the browser itself tells screen readers, not the markup."""
+    ask(fleet, "a row to look at")
+    with chromium.new_context(viewport={"width": width, "height": 800}) as context:
+        page = context.new_page()
+        page.goto(fleet.admin + "/ui")
+        expect(page.locator("#decisions tr").first).to_be_visible(timeout=WAIT_MS)
+        page.get_by_role("button", name="Pause").click()
+        nodes = context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+        roles = [node["role"]["value"] for node in nodes if not node.get("ignored")]
+        rows = page.locator("#workers tr").count() + page.locator("#decisions tr").count()
+        assert (roles.count("table"), roles.count("row"), roles.count("columnheader")) == (2, rows + 2, 7 + 9)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        focusable = page.locator("a:visible, button:visible, select:visible, input:visible").count()
+        where = (
+            "(e => [[...document.querySelectorAll('*')].indexOf(e), getComputedStyle(e).outlineStyle])"
+            "(document.activeElement)"
+        )
+        page.locator(".skip").focus()
+        walked = []
+        for _ in range(focusable - 1):
+            page.keyboard.press("Tab")
+            walked.append(page.evaluate(where))
+        places, outlines = zip(*walked, strict=True)
+        assert list(places) == sorted(set(places))  # each once, in the order of the page
+        assert set(outlines) == {"solid"}  # and one sees where one is
+
+
 def test_nothing_comes_from_elsewhere(fleet: Fleet, chromium: Browser) -> None:
     asked: list[str] = []
     with chromium.new_context() as context:
