@@ -18,6 +18,8 @@ class EventsFacts(msgspec.Struct, frozen=True):
     reason: str = ""
     gaps: int = 0
     epochs: int = 0
+    endpoint: str = ""
+    """Where the gateway listens for them."""
 
 
 class PromiseFacts(msgspec.Struct, frozen=True):

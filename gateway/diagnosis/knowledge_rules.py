@@ -93,7 +93,7 @@ def events_off(facts: Facts) -> Iterator[Finding]:
 
 
 def events_silent(facts: Facts) -> Iterator[Finding]:
-    for _, row in _rows(facts):
+    for replica, row in _rows(facts):
         if row.state != "ready" or row.events is None or row.events.state == "following":
             continue
         state = row.events.state
@@ -104,8 +104,10 @@ def events_silent(facts: Facts) -> Iterator[Finding]:
             "the engine's KV events do not arrive: routing knows too little of this worker",
             (
                 Evidence("state of the follower", state),
+                Evidence("events address", row.events.endpoint or "unknown"),
                 Evidence("reason", row.events.reason or "none given"),
                 Evidence("gaps", row.events.gaps),
+                Evidence("replica", replica.name),
             ),
             {
                 "silent": "requests fill blocks and no event comes: wrong port, a firewall, another topic, "

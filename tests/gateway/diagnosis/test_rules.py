@@ -143,6 +143,14 @@ def test_a_restart_is_told_by_events_that_begin_again() -> None:
     assert diagnose(watched((2, 2, 2), (0, 1, 1))) == ()
 
 
+def test_silent_events_are_told_with_the_address_that_is_listened_at() -> None:
+    events = EventsFacts("connecting", "no connection to tcp://a:1", endpoint="tcp://a:1")
+    row = WorkerRow("http://a", state="ready", model="m", events=events)
+    found = only(diagnose(facts(replica=replica(row))))
+    assert (found.id, found.severity) == ("events-silent", Severity.WARNING)
+    assert Evidence("events address", "tcp://a:1") in found.evidence
+
+
 def test_a_cause_hides_what_follows_from_it() -> None:
     row = WorkerRow("http://a", state="ready", model="m", events=EventsFacts("silent"))
     sick = engine(num_requests_running=(0, 0))
