@@ -24,10 +24,8 @@ class Body(Protocol):
     @property
     def usage(self) -> Usage | None: ...
 
-    @property
-    def events(self) -> int:
-        """Pieces of the answer that count as progress: its tokens, nearly."""
-        ...
+    events: int
+    """Pieces of the answer that count as progress: its tokens, nearly."""
 
     def feed(self, data: bytes, last: bool) -> bytes: ...
 
@@ -127,20 +125,20 @@ class Events:
 
     def __init__(self, scanner: SseScanner, framing: Framing, *, ends_with_done: bool) -> None:
         self.scanner = scanner
+        self.events = 0
         self._must_say_done = ends_with_done and framing is Framing.CLOSE
 
     @property
     def usage(self) -> Usage | None:
         return self.scanner.usage
 
-    @property
-    def events(self) -> int:
-        return self.scanner.events
-
     def feed(self, data: bytes, last: bool) -> bytes:
-        out = self.scanner.feed(data)
+        scanner = self.scanner
+        out = scanner.feed(data)
+        self.events = scanner.events
         if last:
-            out += self.scanner.end()
+            out += scanner.end()
+            self.events = scanner.events
             if self._must_say_done and not self.scanner.done and not self.scanner.error:
                 # nothing but its last event tells this end from a worker that died
                 raise UpstreamProtocolError("a stream that ends without its last event")

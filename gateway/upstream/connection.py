@@ -169,7 +169,9 @@ class Connection(asyncio.Protocol):
             return
         self._last_read = self._loop.time()
         parser = self._parser
-        self._deliver(parser.feed(data))
+        data = parser.feed(data)
+        if data or parser.complete or not self._head_given:
+            self._deliver(data)
         if parser.error is not None:
             self._fail(UpstreamProtocolError(f"{self.origin} sent {parser.error}"))
         elif parser.complete and not done.done():

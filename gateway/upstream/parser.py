@@ -43,6 +43,12 @@ class AnswerParser:
 
     def feed(self, data: bytes) -> bytes:
         self.received += len(data)
+        chunks = self._chunks
+        if chunks is not None and not self.complete:
+            data = chunks.feed(data)
+            if chunks.complete or chunks.error is not None:
+                self._end_chunks(chunks)
+            return data
         if self.complete:
             # an answer behind the answer: nobody asked for it, so nothing on this connection is to be trusted
             self.reusable = False
@@ -63,7 +69,10 @@ class AnswerParser:
             return b""
         framing = head.framing
         if framing is Framing.CHUNKED:
-            return self._chunk(data)
+            chunks = self._chunks = ChunkReader()
+            data = chunks.feed(data)
+            self._end_chunks(chunks)
+            return data
         if framing is Framing.LENGTH:
             return self._measured(data)
         if framing is Framing.CLOSE:
@@ -72,17 +81,12 @@ class AnswerParser:
         self.reusable = self._keep_alive and not data
         return b""
 
-    def _chunk(self, data: bytes) -> bytes:
-        chunks = self._chunks
-        if chunks is None:
-            chunks = self._chunks = ChunkReader()
-        data = chunks.feed(data)
+    def _end_chunks(self, chunks: ChunkReader) -> None:
+        """Where they have ended."""
+        self.error = chunks.error
         if chunks.complete:
             self.complete = True
             self.reusable = self._keep_alive and not chunks.rest
-        elif chunks.error is not None:
-            self.error = chunks.error
-        return data
 
     def _measured(self, data: bytes) -> bytes:
         self._left -= len(data)

@@ -184,23 +184,24 @@ class Exchange:
         self._outlet.attach(flow)
 
     def on_body(self, data: bytes, last: bool) -> None:
-        out = self._body.feed(data, last)
-        if self._body.events != self._pieces:
-            self._note_progress()
-        if self.status in WITHHELD:
+        body = self._body
+        out = body.feed(data, last)
+        if body.events != self._pieces:
+            self._note_progress(body.events)
+        if self._committed:
+            self._outlet.body(out, last=last)
+        elif self.status in WITHHELD:
             if last:
                 self.withheld = Withheld(self.status, self._answer_headers(len(out)), out)
-            return
-        if not self._committed and (out or last):
+        elif out or last:
             self._committed = True
             if self._plan.on_start is not None and self.status < 300:
                 self._plan.on_start(out)
             self._outlet.start(self.status, self._answer_headers(len(out) if last else None))
-        self._outlet.body(out, last=last)
+            self._outlet.body(out, last=last)
 
-    def _note_progress(self) -> None:
+    def _note_progress(self, pieces: int) -> None:
         now = self._clock()
-        pieces = self._body.events
         if self.first_byte_at is None:
             self.first_byte_at = now
             if self.status not in WITHHELD:

@@ -92,8 +92,10 @@ class SseScanner:
             pairs = data.count(b"\n\n")
             if data.count(b"\n") != 2 * pairs or data.count(b"\ndata: {") != pairs - 1:
                 return False
-        if data.find(b'"usage"') >= 0 and data.count(b'"usage"') != data.count(b'"usage":null'):
-            return False
+        if data.find(b'"usage"') >= 0:
+            nothing = data.count(b'"usage":null') + data.count(b'"usage": null')
+            if data.count(b'"usage"') != nothing:
+                return False
         if data.find(b'"error"') >= 0 or self._redactor.concerns(data):
             return False
         self.events += pairs

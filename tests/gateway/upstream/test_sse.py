@@ -215,3 +215,15 @@ def test_a_response_that_failed_is_an_error() -> None:
 )  # fmt: skip
 def test_usage_of_whole_answers(body: bytes, expected: Usage | None) -> None:
     assert read_usage(body) == expected
+
+
+@pytest.mark.parametrize("nothing", [b'"usage":null', b'"usage": null'])
+def test_a_usage_of_nothing_is_not_worth_reading(nothing: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(data: bytes) -> None:
+        raise AssertionError("read")
+
+    monkeypatch.setattr("gateway.upstream.sse.read_frame", never)
+    scanner = SseScanner(hide_usage=True)
+    event = b'data: {"choices":[{"delta":{"content":"a"}}],' + nothing + b"}\n\n"
+    assert scanner.feed(event * 2) == event * 2
+    assert (scanner.events, scanner.usage) == (2, None)
