@@ -20,8 +20,9 @@ class ChunkReader:
 
     __slots__ = ("_held", "_known", "_left", "_trailers", "complete", "error", "rest")
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, int] = {}
+    def __init__(self, known: dict[bytes, int] | None = None) -> None:
+        """`known` are size lines that were understood before: a connection's answers may share them."""
+        self._known = {} if known is None else known
         self._held = b""
         """The beginning of a line that is not whole yet."""
         self._left = 0
@@ -46,7 +47,7 @@ class ChunkReader:
         out: list[bytes] = []
         if self._held:
             data, self._held = self._held + data, b""
-        at = 0
+        at = self._whole_chunks(data, out) if not self._left and self._trailers < 0 else 0
         while at < len(data) and self.error is None and not self.complete:
             if self._left:
                 at = self._take(data, at, out)
@@ -65,6 +66,20 @@ class ChunkReader:
         if self.complete:
             self.rest = data[at:]
         return out
+
+    def _whole_chunks(self, data: bytes, out: list[bytes]) -> int:
+        """Those at the beginning of `data` that are all there, and of known sizes; returns where they end."""
+        known, at = self._known, 0
+        while True:
+            end = data.find(b"\r\n", at, at + 18)
+            size = known.get(data[at:end]) if end > 0 else None
+            if size is None:
+                return at
+            stop = end + 2 + size
+            if data[stop : stop + 2] != b"\r\n":
+                return at
+            out.append(data[end + 2 : stop])
+            at = stop + 2
 
     def _take(self, data: bytes, at: int, out: list[bytes]) -> int:
         """Body bytes up to the end of the chunk, and the line end behind them, as far as they are there."""

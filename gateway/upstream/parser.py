@@ -26,6 +26,7 @@ class AnswerParser:
 
     def __init__(self, max_head: int = MAX_HEAD) -> None:
         self._max_head = max_head
+        self._sizes: dict[bytes, int] = {}
         self.begin(b"")
 
     def begin(self, method: bytes) -> None:
@@ -69,7 +70,7 @@ class AnswerParser:
             return b""
         framing = head.framing
         if framing is Framing.CHUNKED:
-            chunks = self._chunks = ChunkReader()
+            chunks = self._chunks = ChunkReader(self._sizes)
             data = chunks.feed(data)
             self._end_chunks(chunks)
             return data
