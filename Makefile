@@ -118,6 +118,9 @@ bench: $(VENV)/.run ## what a router costs: CPU a request and a chunk, added lat
 live-study: $(VENV)/.run ## hit rate, balance, TTFT: ours and each installed peer on the same live engines (an hour)
 	@exec $(BIN)/python -m benchmarks.live --page docs/live-study.md $(LIVE_ARGS)
 
+micro: $(VENV)/.run ## what single steps cost: keys, match, events, tokens, scores
+	@exec $(BIN)/python -m benchmarks.micro $(MICRO_ARGS)
+
 bench-peers: ## the peers of `make bench` and `make live-study`, each in its own .cache/peers (nginx: your system's)
 	for peer in sglang-router smg vllm-router; do \
 	  test -x .cache/peers/$$peer/bin/python || $(PYTHON) -m venv .cache/peers/$$peer; \

@@ -8,7 +8,6 @@ SIGHUP, and when a file with keys or certificates has changed, the settings are 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from gateway.api.listener import ListenerOptions, bind, make_listener, url_of
+from gateway.garbage import settle_garbage
 from gateway.app import App, build
 from gateway.auth.watch import FileWatch
 from gateway.errors import ConfigError
@@ -69,9 +69,7 @@ async def _serve(settings: Settings, on_ready: OnReady | None, read_settings: Re
         public_task = asyncio.create_task(public.serve([public_socket]), name="public listener")
         admin_task = asyncio.create_task(admin.serve([admin_socket]), name="admin listener")
         await _listening(public, admin)
-        # what lives now lives as long as the process: the collector need never look at it again
-        gc.collect()
-        gc.freeze()
+        settle_garbage()
         urls = url_of(public_socket, security.public_tls), url_of(admin_socket, security.admin_tls)
         if on_ready is not None:
             on_ready(*urls)

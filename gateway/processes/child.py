@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 import socket
@@ -17,6 +16,7 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from gateway.api.listener import Listener, ListenerOptions, make_listener
+from gateway.garbage import settle_garbage
 from gateway.app import App, build
 from gateway.errors import ConfigError
 from gateway.processes.acceptor import Acceptor
@@ -121,9 +121,7 @@ class _Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, public)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
-        # what lives now lives as long as the process: the collector need never look at it again
-        gc.collect()
-        gc.freeze()
+        settle_garbage()
         hear = asyncio.create_task(self._hear(acceptor, public), name="hear the supervisor")
         beat = asyncio.create_task(self._beat(acceptor), name="tell the supervisor")
         await self._end.wait()

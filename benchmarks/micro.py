@@ -1,0 +1,213 @@
+"""What single steps cost: keys, match, events, tokens, scores. One process, one core, no sockets.
+
+    make micro                     a table, and benchmarks/results/micro.json
+    python -m benchmarks.micro --only match,events
+
+Each step runs in batches of a tenth of a second or so; p50 and p99 are over the batches' means, in CPU time
+of this process, so that other programs on the machine disturb little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+from random import Random
+
+from rich.console import Console
+from rich.table import Table
+
+from gateway.events.ledger import Ledger
+from gateway.fleet.load import WorkerLoad
+from gateway.index.changes import apply_changes
+from gateway.index.prefix import PrefixIndex
+from gateway.kv.codec import decode_batch, encode_batch
+from gateway.kv.events import BlockRemoved, BlockStored, EventBatch
+from gateway.kv.keys import block_keys, pack_tokens, root_key
+from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.prompt.files import load_tokenizer_files
+from gateway.prompt.local import LocalEncoder
+from gateway.routing.choose import pick
+from gateway.routing.policies.estimated_ttft import EstimatedTTFT
+from gateway.routing.policy import RequestShape
+from gateway.types import BlockKey, CacheScope, WorkerId
+
+TOKENIZER = Path("tests/data/tokenizers/vllm-tiny")
+BATCH_S = 0.1
+_WORDS = "the quick brown fox jumps over the lazy dog and looks at what the engine says about it"
+Row = tuple[str, str, float, float]
+"""Step, unit, p50, p99."""
+
+
+def timed(step: Callable[[], object], *, batches: int = 20, units: float = 1.0) -> tuple[float, float]:
+    """(p50, p99) of the CPU seconds of one `step`, divided by `units`."""
+    step()
+    began, count = time.process_time(), 0
+    while time.process_time() - began < BATCH_S / 2:
+        step()
+        count += 1
+    runs = max(1, 2 * count)
+    means = []
+    for _ in range(batches):
+        began = time.process_time()
+        for _ in range(runs):
+            step()
+        means.append((time.process_time() - began) / runs / units)
+    means.sort()
+    return means[len(means) // 2], means[min(len(means) - 1, int(0.99 * len(means)))]
+
+
+def prompt_of(tokens: int, random: Random) -> list[int]:
+    return [random.randrange(150_000) for _ in range(tokens)]
+
+
+def keys() -> Iterator[Row]:
+    root, random = root_key(CacheScope("m")), Random(1)
+    for tokens in (200, 8000, 128_000):
+        packed = pack_tokens(prompt_of(tokens, random))
+        p50, p99 = timed(lambda packed=packed: block_keys(root, packed))  # type: ignore[misc]
+        yield f"keys of {tokens:,} tokens", "µs", p50 * 1e6, p99 * 1e6
+
+
+def match() -> Iterator[Row]:
+    """64 workers, a million blocks; the prompt is held by all, each a little less of it than the next."""
+    root, random = root_key(CacheScope("m")), Random(2)
+    index = PrefixIndex()
+    workers = [WorkerId(f"http://10.0.0.{n}:8000") for n in range(64)]
+    packed = pack_tokens(prompt_of(8000, random))
+    shared = block_keys(root, packed)
+    for n, worker in enumerate(workers):
+        index.add_worker(worker)
+        index.store(worker, shared[: 500 - 7 * n] if n < 60 else shared)
+        for _ in range(31):
+            index.store(worker, block_keys(root, pack_tokens(prompt_of(8000, random))))
+    p50, p99 = timed(lambda: index.match(block_keys(root, packed), 0.0))
+    yield "keys of 8,000 tokens and their match, 64 workers", "µs", p50 * 1e6, p99 * 1e6
+    p50, p99 = timed(lambda: index.match(shared, 0.0))
+    yield "match of 8,000 tokens, 64 workers", "µs", p50 * 1e6, p99 * 1e6
+
+
+def events() -> Iterator[Row]:
+    """As vLLM publishes them: a prompt of 32 blocks stored in one event, and later removed."""
+    random = Random(3)
+    names = [tuple(random.randrange(1 << 63) for _ in range(32)) for _ in range(400)]
+    payloads = [
+        encode_batch(EventBatch(0.0, (BlockStored(n, None, tuple(prompt_of(512, random)), 16),)))
+        for n in names
+    ]
+    payloads += [encode_batch(EventBatch(0.0, (BlockRemoved(n),))) for n in names]
+    worker = WorkerId("w")
+
+    def run() -> None:
+        index, ledger = PrefixIndex(), Ledger("m")
+        index.add_worker(worker)
+        for payload in payloads:
+            apply_changes(index, worker, ledger.apply(decode_batch(payload)))
+
+    p50, p99 = timed(run, batches=10, units=400 * 32)
+    yield "event: one block stored and removed, bytes to index", "µs", p50 * 1e6, p99 * 1e6
+    yield "the same, as blocks a second", "1/s", 1 / p50, 1 / p99
+
+
+def tokens() -> Iterator[Row]:
+    encoder = LocalEncoder(load_tokenizer_files(TOKENIZER))
+    cold = LocalEncoder(load_tokenizer_files(TOKENIZER), cache_bytes=0)
+    words = [
+        "the",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "the",
+        "lazy",
+        "dog",
+        "and",
+        "looks",
+        "at",
+        "what",
+        "the",
+        "engine",
+        "says",
+        "about",
+        "it",
+    ]
+    random = Random(4)
+
+    def text(count: int) -> str:
+        return " ".join(random.choice(words) for _ in range(count))
+
+    def chat(messages: list[dict[str, str]]) -> PromptRequest:
+        return PromptRequest(Endpoint.CHAT, "m", messages)
+
+    for size in (200, 8000):
+        made = [chat([{"role": "user", "content": text(size * 3 // 4)}]) for _ in range(400)]
+        fresh = cycle(made)
+        p50, p99 = timed(lambda fresh=fresh: cold.tokenise(next(fresh)), batches=8)  # type: ignore[misc]
+        yield f"tokenise a chat of about {size:,} tokens, new text", "µs", p50 * 1e6, p99 * 1e6
+        turns = [
+            {"role": "user" if n % 2 == 0 else "assistant", "content": text(size // 13)} for n in range(15)
+        ]
+        encoder.tokenise(chat(turns))
+
+        def step(turns: list[dict[str, str]] = turns, size: int = size) -> None:
+            encoder.tokenise(chat([*turns, {"role": "user", "content": text(10)}]))
+
+        p50, p99 = timed(step, batches=8)
+        yield f"tokenise its next turn, {size:,} tokens before", "µs", p50 * 1e6, p99 * 1e6
+
+
+def scores() -> Iterator[Row]:
+    policy, random = EstimatedTTFT(), Random(5)
+    for count in (4, 64, 512):
+        loads = [
+            WorkerLoad(
+                WorkerId(str(n)), requests=random.randrange(20), waiting_tokens=random.randrange(8000),
+                context_tokens=random.randrange(50_000), capacity_blocks=30_000, capacity_tokens=480_000,
+            )
+            for n in range(count)
+        ]  # fmt: skip
+        matched = [random.choice((0, 0, 512, 4096)) for _ in loads]
+        shape = RequestShape(8000, keys=[BlockKey(n) for n in range(500)])
+        p50, p99 = timed(lambda a=(shape, loads, matched): pick(policy.score(*a), a[1], a[2], random))  # type: ignore[misc]
+        yield f"score and pick among {count} workers", "µs", p50 * 1e6, p99 * 1e6
+
+
+STEPS = {step.__name__: step for step in (keys, match, events, tokens, scores)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help=f"of {', '.join(STEPS)}")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/micro.json"))
+    args = parser.parse_args()
+    wanted = set(filter(None, args.only.split(","))) or set(STEPS)
+    console, table = Console(), Table("step", "p50", "p99", "unit")
+    rows: list[Row] = []
+    for name in STEPS:
+        if name not in wanted:
+            continue
+        console.print(f"[dim]{name}…[/dim]")
+        for row in STEPS[name]():
+            rows.append(row)
+            table.add_row(row[0], f"{row[2]:,.1f}", f"{row[3]:,.1f}", row[1])
+    console.print(table)
+    machine = {"machine": platform.machine(), "python": platform.python_version()}
+    document = {
+        "machine": machine,
+        "rows": [dict(zip(("step", "unit", "p50", "p99"), r, strict=True)) for r in rows],
+    }
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    args.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
