@@ -3,7 +3,7 @@
     make bench                     ours, and each peer that is installed, in turn, in the same run
     python -m benchmarks.wire --seconds 5 --only ours,nginx
 
-The router runs alone on core 0; four mock engines and the load generator share core 1. CPU is the scheduler's
+The router runs alone on one core; four mock engines and the load generator share another. CPU is the scheduler's
 own count of the router's processes (`/proc/PID/task/*/schedstat`), less what it uses idle: a slow generator
 changes nothing about it. Latency is open loop at a low rate, against the same requests sent to an engine
 directly. Every figure is the median over `--rounds` turns, and routers take turns within a round.
@@ -121,14 +121,14 @@ def quantile(values: list[float], q: float) -> float:
 
 
 class Bench:
-    def __init__(self, seconds: float, engines: list[int], scratch: Path) -> None:
-        self.seconds, self.engines, self.scratch = seconds, engines, scratch
+    def __init__(self, seconds: float, engines: list[int], scratch: Path, core: int) -> None:
+        self.seconds, self.engines, self.scratch, self.core = seconds, engines, scratch, core
 
     def measure(self, router: Router | None, port: int) -> dict[str, float]:
         """One turn of one router; None measures an engine directly."""
         if router is None:
             return self._all(port, None)
-        with started(router.command, 0, port, self.scratch / f"{router.name}.log") as pid:
+        with started(router.command, self.core, port, self.scratch / f"{router.name}.log") as pid:
             return self._all(port, pid)
 
     def _all(self, port: int, pid: int | None) -> dict[str, float]:
@@ -207,11 +207,13 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cores", default="0,1", help="the router's, and the one of engines and load")
     parser.add_argument("--only", default="", help="comma-separated names")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/wire.json"))
     args = parser.parse_args()
     console = Console(width=150)
-    os.sched_setaffinity(0, {1})
+    router_core, other_core = map(int, args.cores.split(","))
+    os.sched_setaffinity(0, {other_core})
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         engines = [free_port() for _ in range(ENGINES)]
@@ -235,10 +237,10 @@ def main() -> int:
         console.print(f"not installed, so not measured: {', '.join(missing_peers(routers)) or 'none'}")
         wanted = set(filter(None, args.only.split(",")))
         routers = [r for r in routers if not wanted or any(r.name.startswith(w) for w in wanted)]
-        bench = Bench(args.seconds, engines, scratch)
+        bench = Bench(args.seconds, engines, scratch, router_core)
         mock = [sys.executable, "-m", "benchmarks.wire.engine", "--chunks", str(CHUNKS)]
         mock += ["--interval", str(INTERVAL), "--port"]
-        mocks = [pinned(1, [*mock, str(engine)], scratch / "engines.log") for engine in engines]
+        mocks = [pinned(other_core, [*mock, str(engine)], scratch / "engines.log") for engine in engines]
         rounds: list[dict[str, dict[str, float]]] = []
         try:
             time.sleep(2.0)
@@ -258,7 +260,12 @@ def main() -> int:
         common = set.intersection(*(set(r) for r in rounds))
         rows = median_rows([{k: r[k] for k in r if k in common} for r in rounds])
     markdown = show(rows, console)
-    machine = {"machine": platform.machine(), "cpu": _cpu(), "python": platform.python_version(), "cores": 2}
+    machine = {
+        "machine": platform.machine(),
+        "cpu": _cpu(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
     args.json.parent.mkdir(parents=True, exist_ok=True)
     document = {"machine": machine, "seconds": args.seconds, "rounds": args.rounds, "rows": rows}
     args.json.write_text(json.dumps(document, indent=1) + "\n")
