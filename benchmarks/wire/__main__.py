@@ -4,9 +4,9 @@
     python -m benchmarks.wire --seconds 5 --only ours,nginx
 
 The router runs alone on one core; four mock engines and the load generator share another. CPU is the
-scheduler's own count of the router's processes (`/proc/PID/task/*/schedstat`), less what it uses idle: a slow generator
-changes nothing about it. Latency is open loop at a low rate, against the same requests sent to an engine
-directly. Every figure is the median over `--rounds` turns, and routers take turns within a round.
+scheduler's own count of the router's processes (`/proc/PID/task/*/schedstat`), less what it uses idle: a slow
+generator changes nothing about it. Latency is open loop at a low rate, against the same requests sent to an
+engine directly. Every figure is the median over `--rounds` turns, and routers take turns within a round.
 """
 
 from __future__ import annotations
