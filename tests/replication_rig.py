@@ -114,14 +114,13 @@ class Replica:
             return False
         await self.mirror.settle()
         sink = BookSink(W, self.index, MODEL, 16)
-        snapshot = await load_books(self.shelf, grant, MODEL, 16, sink.restored)
+        snapshot = await load_books(self.shelf, grant, sink)
         self.sink, self._stream = sink, EventStream()
-        ledger = sink.make_ledger()
         if snapshot is None:
+            sink.make_ledger()
             self.index.clear(W)
         else:
             self._stream = EventStream(snapshot.position)
-            ledger.restore(snapshot.ledgers[W])
         sink.writer = self.writer = self._writer(grant, sink, "" if snapshot is not None else "no books")
         await self.catch_up()
         return True

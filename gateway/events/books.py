@@ -3,16 +3,18 @@ back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
 import msgspec
 
 from gateway.events.ledger import Ledger
-from gateway.events.ledger_state import FORMAT, Journal, LedgerState, dump_state, pack_keys
+from gateway.events.ledger_state import BlockEntry, Journal, WholeBooks
 from gateway.events.ports import Snapshot
 from gateway.events.stream import Position
+from gateway.events.waiting import Waiting
 from gateway.index.base import IndexWriter
 from gateway.index.changes import Change, apply_changes
 from gateway.index.replication.delta import Books, Delta, delta_of
@@ -22,8 +24,10 @@ from gateway.index.replication.writer import Writer
 from gateway.kv.events import BlockStored
 from gateway.types import BlockKey, EngineHash, WorkerId
 
-PART = 4000
-"""Entries of one part, where the books are written whole."""
+PART = 500
+"""Entries of one part, where the books are written whole: a few ms here, in Redis and in each mirror."""
+SLICE = 500
+"""Entries of a page that are taken in at one go."""
 
 
 class _State(msgspec.Struct, array_like=True):
@@ -70,25 +74,31 @@ class BookSink:
             self.writer.put(delta_of(changes, books, _pack_position(position)))
 
     def whole(self) -> Iterator[Delta]:
-        """The books of now, in parts; the first voids what was there."""
-        self.ledger.retell()
-        books = _books(self.ledger, self.ledger.take_journal())
-        position = _pack_position(self._position)
-        copies: dict[BlockKey, int] = {}
-        for key, count in self.ledger.holdings():
-            copies[key] = copies.get(key, 0) + count
-        names, aside, held = iter(books.names.items()), iter(books.aside.items()), iter(copies.items())
+        """The books of now, in parts, each made when it is asked for; the first voids what was there."""
+        return self._parts(self.ledger.whole(), _pack_position(self._position), _pack_state(self.ledger))
+
+    def _parts(self, books: WholeBooks, position: bytes, state: bytes) -> Iterator[Delta]:
+        blocks, tiers, waiting = books.blocks(), books.tiers(), iter(books.waiting.items())
         first = True
         while True:
-            part = Delta(position, books.state, reset=first)
-            part.copies.update(islice(held, PART))
-            part.parents.update((key, self._index.parent(self._worker, key)) for key in part.copies)
-            part.names.update(islice(names, PART))
-            part.aside.update(islice(aside, PART))
+            part = Delta(position, state, reset=first)
+            for block, entry in islice(blocks, PART):
+                part.names[block] = Name(entry.copies, entry.keys)
+                if entry.copies:
+                    self._count(part, entry)
+            part.aside.update(_tier(place, copies) for place, copies in islice(tiers, PART - len(part.names)))
+            left = PART - len(part.names) - len(part.aside)
+            part.aside.update(_waiting(number, one) for number, one in islice(waiting, left))
             if not len(part) and not first:
                 return
             yield part
             first = False
+
+    def _count(self, part: Delta, entry: BlockEntry) -> None:
+        """Several of the engine's blocks may have a key in common: its copies come with each."""
+        for key in entry.keys:
+            part.copies[key] = part.copies.get(key, 0) + entry.copies
+            part.parents[key] = self._index.parent(self._worker, key)
 
 
 def _books(ledger: Ledger, journal: Journal) -> Books:
@@ -96,21 +106,27 @@ def _books(ledger: Ledger, journal: Journal) -> Books:
         block: None if entry is None else Name(entry.copies, entry.keys)
         for block, entry in journal.blocks.items()
     }
-    aside: dict[bytes, bytes | None] = {}
-    for number, waiting in journal.waiting.items():
-        aside[b"w" + number.to_bytes(8, "big")] = (
-            None if waiting is None else msgspec.msgpack.encode((waiting.event, sorted(waiting.gone)))
-        )
-    for place, copies in journal.tiers.items():
-        aside[b"t" + msgspec.msgpack.encode(place)] = msgspec.msgpack.encode(copies) if copies else None
-    state = _State(ledger.model, ledger.block_size, ledger.stride, ledger.group)
-    return Books(names, aside, msgspec.msgpack.encode(state))
+    aside = dict(_waiting(number, waiting) for number, waiting in journal.waiting.items())
+    aside.update(_tier(place, copies) for place, copies in journal.tiers.items())
+    return Books(names, aside, _pack_state(ledger))
 
 
-async def load_books(
-    shelf: Shelf, grant: Grant, model: str, block_size: int, on_position: Callable[[Position], None]
-) -> Snapshot | None:
-    """What the writer before left; None where it is not all there, or is of another model or unit.
+def _waiting(number: int, waiting: Waiting | None) -> tuple[bytes, bytes | None]:
+    """Its entry aside."""
+    name = b"w" + number.to_bytes(8, "big")
+    if waiting is None:
+        return name, None
+    return name, msgspec.msgpack.encode((waiting.event, sorted(waiting.gone)))
+
+
+def _tier(place: tuple[str, EngineHash], copies: int) -> tuple[bytes, bytes | None]:
+    """Its entry aside."""
+    return b"t" + msgspec.msgpack.encode(place), msgspec.msgpack.encode(copies) if copies else None
+
+
+async def load_books(shelf: Shelf, grant: Grant, sink: BookSink) -> Snapshot | None:
+    """What the writer before left, now the sink's; None where it is not all there, or is of another model or
+    unit.
 
     Raises StoreError. Nobody writes meanwhile: the caller has the lease.
     """
@@ -121,41 +137,40 @@ async def load_books(
         position = Position(*msgspec.msgpack.decode(grant.position, type=tuple[int, int]))
     except msgspec.DecodeError:
         return None
-    if (state.model, state.block_size) != (model, block_size):
+    ledger = sink.make_ledger()
+    if (state.model, state.block_size) != (ledger.model, ledger.block_size):
         return None
-    ledger = await _load_ledger(shelf, state)
-    on_position(position)
-    return Snapshot(position, {shelf.worker: dump_state(ledger)})
+    ledger.resume(state.stride, state.group)
+    await _recall(shelf, ledger)
+    sink.restored(position)
+    return Snapshot(position, {shelf.worker: ledger})
 
 
-async def _load_ledger(shelf: Shelf, state: _State) -> LedgerState:
-    names: dict[EngineHash, Name] = {}
+async def _recall(shelf: Shelf, ledger: Ledger) -> None:
+    """Page by page; in between, requests are answered."""
     async for page in shelf.names():
-        names.update(page)
-    waiting: dict[int, tuple[BlockStored, list[int]]] = {}
-    tiers: dict[str, list[tuple[EngineHash, int]]] = {}
+        for start in range(0, len(page), SLICE):
+            for block, name in page[start : start + SLICE]:
+                ledger.recall(block, name.keys, name.copies)
+            await asyncio.sleep(0)
+    waiting: dict[int, Waiting] = {}
     async for entries in shelf.aside():
         for field, value in entries.items():
             if field[:1] == b"w":
-                number = int.from_bytes(field[1:], "big")
-                waiting[number] = msgspec.msgpack.decode(value, type=tuple[BlockStored, list[int]])
+                event, gone = msgspec.msgpack.decode(value, type=tuple[BlockStored, list[int]])
+                waiting[int.from_bytes(field[1:], "big")] = Waiting(event, gone)
             else:
                 medium, block = msgspec.msgpack.decode(field[1:], type=tuple[str, int | bytes])
-                tiers.setdefault(medium, []).append((block, msgspec.msgpack.decode(value, type=int)))
-    numbers = sorted(waiting)
-    return LedgerState(
-        format=FORMAT,
-        model=state.model,
-        block_size=state.block_size,
-        stride=state.stride,
-        group=state.group,
-        blocks=list(names),
-        keys=pack_keys(key for name in names.values() for key in name.keys),
-        copies=[(block, name.copies) for block, name in names.items() if name.copies != 1],
-        waiting=[waiting[number] for number in numbers],
-        tiers=tiers,
-        numbers=numbers,
-    )
+                ledger.recall_tier(medium, block, msgspec.msgpack.decode(value, type=int))
+        await asyncio.sleep(0)
+    for place, number in enumerate(sorted(waiting)):
+        ledger.recall_waiting(waiting[number], number)
+        if place % SLICE == SLICE - 1:
+            await asyncio.sleep(0)
+
+
+def _pack_state(ledger: Ledger) -> bytes:
+    return msgspec.msgpack.encode(_State(ledger.model, ledger.block_size, ledger.stride, ledger.group))
 
 
 def _pack_position(position: Position) -> bytes:

@@ -94,10 +94,7 @@ class Follower:
         self._replay_timeout = replay_timeout
         self._check_every = check_every
         self._stream = EventStream(snapshot.position) if snapshot is not None else EventStream()
-        self._ledgers: dict[WorkerId, Ledger] = {}
-        for known, exported in snapshot.ledgers.items() if snapshot is not None else ():
-            self._ledgers[known] = make_ledger()
-            self._ledgers[known].restore(exported)
+        self._ledgers: dict[WorkerId, Ledger] = dict(snapshot.ledgers) if snapshot is not None else {}
         self._connected = False
         self._was_connected = False
         self._epochs = 0
@@ -137,9 +134,8 @@ class Follower:
         )
 
     def snapshot(self) -> Snapshot:
-        """For another follower to go on with. Consistent whenever `run` does not run."""
-        ledgers = {worker: ledger.export() for worker, ledger in self._ledgers.items()}
-        return Snapshot(self._stream.position, ledgers)
+        """For another follower to go on with, once `run` has ended."""
+        return Snapshot(self._stream.position, dict(self._ledgers))
 
     # what comes in
 

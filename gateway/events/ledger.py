@@ -12,19 +12,8 @@ a block is counted once too often here, and only feedback takes it out again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
 
-from gateway.events.ledger_state import (
-    FORMAT,
-    BlockEntry,
-    Journal,
-    LedgerState,
-    LedgerStats,
-    dump_state,
-    load_state,
-    pack_keys,
-    unpack_keys,
-)
+from gateway.events.ledger_state import BlockEntry, Journal, LedgerStats, WholeBooks
 from gateway.events.scope import media_extras, root_scope
 from gateway.events.tiers import Tiers
 from gateway.events.waiting import Waiting, WaitingRoom
@@ -124,38 +113,26 @@ class Ledger:
 
     # for a successor
 
-    def export(self) -> bytes:
-        """All that `restore` needs to go on exactly here."""
-        keys = (key for block, last in self._last.items() for key in self._units.get(block) or (last,))
-        return dump_state(
-            LedgerState(
-                format=FORMAT,
-                model=self.model,
-                block_size=self.block_size,
-                stride=self._stride,
-                group=self.group,
-                blocks=list(self._last),
-                keys=pack_keys(keys),
-                copies=list(self._copies.items()),
-                waiting=[(waiting.event, sorted(waiting.gone)) for waiting in self._waiting],
-                tiers=self._tiers.dump(),
-                numbers=[waiting.number for waiting in self._waiting],
-            )
-        )
-
-    def restore(self, data: bytes) -> None:
-        """Takes over what another ledger exported. Raises EventDecodeError where that can't be."""
-        state = load_state(data, self.model, self.block_size)
-        keys, stride = unpack_keys(state.keys), state.stride
+    def resume(self, stride: int, group: int | None) -> None:
+        """Goes on with the books of another ledger: these two of its figures first, then what it knew, in
+        pieces (`recall`…), each as it is now. An entry that is recalled twice counts once."""
         self.reset()
-        self._stride, self.group = stride, state.group
-        for place, block in enumerate(state.blocks):
-            self._learn(block, keys[place * stride : (place + 1) * stride], 1)
-        self._copies = dict(state.copies)
-        for (event, gone), number in zip_longest(state.waiting, state.numbers):
-            self._waiting.add(Waiting(event, gone), number)
-        self._tiers.load(state.tiers)
-        self.take_journal()  # what was taken over is known to whoever kept it
+        self._stride, self.group = stride, group
+        self.take_journal()  # what is taken over is known to whoever kept it
+
+    def recall(self, block: EngineHash, keys: tuple[BlockKey, ...], copies: int) -> None:
+        self._last[block] = keys[-1]
+        if len(keys) > 1:
+            self._units[block] = keys
+        if copies != 1:
+            self._copies[block] = copies
+
+    def recall_waiting(self, waiting: Waiting, number: int) -> None:
+        """In the order of their numbers."""
+        self._waiting.recall(waiting, number)
+
+    def recall_tier(self, medium: str, block: EngineHash, copies: int) -> None:
+        self._tiers.recall(medium, block, copies)
 
     def holdings(self) -> Iterator[tuple[BlockKey, int]]:
         """Every key held on the GPU, with its copies; a key of several engine blocks comes several times."""
@@ -197,11 +174,12 @@ class Ledger:
             self._waiting.touched = set()
             self._tiers.touched = set(self._tiers.places())
 
-    def retell(self) -> None:
-        """The next journal is whole: the copy elsewhere is lost."""
-        self._touch_all()
-        if self._waiting.touched is not None:
-            self._waiting.touched.update(waiting.number for waiting in self._waiting)
+    def whole(self) -> WholeBooks:
+        """All of it, for a copy elsewhere that is lost. The journal begins anew behind it."""
+        self.take_journal()
+        return WholeBooks(
+            dict(self._last), dict(self._units), dict(self._copies), self._waiting.copy(), self._tiers.copy()
+        )
 
     # removals
 

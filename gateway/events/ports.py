@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gateway.events.ledger import Ledger
 from gateway.events.stream import Position
 from gateway.index.base import IndexWriter
 from gateway.index.changes import Change, apply_changes
@@ -28,7 +29,8 @@ class Snapshot:
     """All that another follower needs to go on where this one stood."""
 
     position: Position
-    ledgers: Mapping[WorkerId, bytes] = field(default_factory=dict)
+    ledgers: Mapping[WorkerId, Ledger] = field(default_factory=dict)
+    """They are the other's from now on."""
 
 
 class Sink(Protocol):

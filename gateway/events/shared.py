@@ -36,14 +36,7 @@ HESITATE_S = 0.05
 class SharedIndex(ParentIndex, MirroredIndex, Protocol):
     """The index of this process: its own followers and its mirrors write it."""
 
-    def store(
-        self,
-        worker: WorkerId,
-        keys: Sequence[BlockKey],
-        parent: BlockKey | None = None,
-        *,
-        used: bool = True,
-    ) -> None: ...
+    def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None: ...
 
 
 class ShareObserver(Protocol):
@@ -221,7 +214,7 @@ class SharedFollower:
         sink = BookSink(self._worker, self._share.index, self._model, self._block_size)
         self._sink = sink
         try:
-            return await load_books(self.shelf, grant, self._model, self._block_size, sink.restored)
+            return await load_books(self.shelf, grant, sink)
         except BaseException:
             self._sink = None
             raise

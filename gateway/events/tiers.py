@@ -6,7 +6,7 @@ They are not what prefill can use at once, so they are counted apart and never e
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from gateway.types import EngineHash
 
@@ -74,8 +74,10 @@ class Tiers:
         """Blocks held, by medium."""
         return {medium: len(held) for medium, held in self._media.items()}
 
-    def dump(self) -> dict[str, list[tuple[EngineHash, int]]]:
-        return {medium: list(held.items()) for medium, held in self._media.items()}
+    def copy(self) -> dict[str, dict[EngineHash, int]]:
+        """Blocks and their copies, by medium, as they are now."""
+        return {medium: dict(held) for medium, held in self._media.items()}
 
-    def load(self, dumped: Mapping[str, Iterable[tuple[EngineHash, int]]]) -> None:
-        self._media = {medium: OrderedDict(pairs) for medium, pairs in dumped.items()}
+    def recall(self, medium: str, block: EngineHash, copies: int) -> None:
+        """As another ledger had it: whoever keeps account of it knows it."""
+        self._media.setdefault(medium, OrderedDict())[block] = copies

@@ -60,6 +60,16 @@ class WaitingRoom:
             self._leave(oldest)
             self.dropped += len(oldest.event.block_hashes)
 
+    def recall(self, waiting: Waiting, number: int) -> None:
+        """One of a ledger before this one, under its old number: whoever keeps account of it knows it."""
+        self.add(waiting, number)
+        if self.touched is not None:
+            self.touched.discard(number)
+
+    def copy(self) -> dict[int, Waiting]:
+        """Those that wait, by number, as they are now."""
+        return {number: Waiting(one.event, one.gone) for number, one in self._order.items()}
+
     def take(self, parent: EngineHash) -> list[Waiting]:
         """Those that waited for this block; they wait no more."""
         found = self._by_parent.get(parent, [])

@@ -14,7 +14,9 @@ from gateway.types import BlockKey, WorkerId
 
 DEFAULT_MAX_BLOCKS = 4_000_000
 COLLECT_SLICE = 1024
-"""Keys of removed or cleared workers that one call of the write path tidies up."""
+"""Keys of removed or cleared workers that one call of the write path tidies up at most."""
+COLLECT_PER_KEY = 4
+"""So many of them for each key that is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +147,24 @@ class PrefixIndex:
             self._retire(known)
             self.collect(COLLECT_SLICE)
 
-    def store(
-        self,
-        worker: WorkerId,
-        keys: Sequence[BlockKey],
-        parent: BlockKey | None = None,
-        *,
-        used: bool = True,
-    ) -> None:
-        """Blocks of a snapshot are not `used`: when they were, nobody knows any more."""
+    def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None:
         known = self._workers.get(worker)
         if known is None:
             return
         self._placements.drop(known.holding.bit, keys)
-        self._tree.store(known.holding, keys, parent, used=used)
-        self._keep_within_bounds()
+        self._tree.store(known.holding, keys, parent)
+        self._keep_within_bounds(len(keys))
+
+    def load(self, worker: WorkerId, records: Sequence[tuple[int, int, int]], same: dict[int, int]) -> None:
+        """Of a snapshot, in any order: key, key before it (0 at a root), and copies that the worker has now.
+        `same` keeps one int for each key while a snapshot is loaded; the caller drops it then."""
+        known = self._workers.get(worker)
+        if known is None:
+            return
+        if self._placements.masks:
+            self._placements.drop(known.holding.bit, [BlockKey(key) for key, _, copies in records if copies])
+        self._tree.load(known.holding, records, same)
+        self._keep_within_bounds(len(records))
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None:
         known = self._workers.get(worker)
@@ -229,6 +234,11 @@ class PrefixIndex:
         known = self._workers.get(worker)
         return map(BlockKey, known.holding.parents) if known is not None else iter(())
 
+    def count(self, worker: WorkerId) -> int:
+        """How many keys that are."""
+        known = self._workers.get(worker)
+        return 0 if known is None else len(known.holding.parents)
+
     def copies(self, worker: WorkerId, key: BlockKey) -> int:
         known = self._workers.get(worker)
         if known is None or key not in known.holding.parents:
@@ -296,12 +306,12 @@ class PrefixIndex:
         if run:
             self._tree.store(known.holding, run, parent)
         self._tree.forget(known.holding, pushed_out)
-        self._keep_within_bounds()
+        self._keep_within_bounds(len(keys))
 
-    def _keep_within_bounds(self) -> None:
+    def _keep_within_bounds(self, stored: int) -> None:
         tree = self._tree
-        if self._retiring:
-            self.collect(COLLECT_SLICE)
+        if self._retiring:  # faster than it can fill up again, and no call pays for many
+            self.collect(min(COLLECT_SLICE, COLLECT_PER_KEY * stored))
         while len(tree.nodes) > self._max_blocks:
             tree.give_up()
             self._evictions += 1

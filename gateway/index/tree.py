@@ -56,6 +56,36 @@ class BlockTree:
         """The leaf to give up next, and its time of use, while a prefix is being given up from its end."""
         self._values: dict[int, int] = {}
 
+    def load(self, holding: Holding, records: Sequence[tuple[int, int, int]], same: dict[int, int]) -> None:
+        """Of a snapshot, in no order: key, key before it or 0, copies that `holding` has of it. They are not
+        used by it: when they were, nobody knows any more. Equal keys become one int, kept in `same`."""
+        nodes, parents, leaves, bit = self.nodes, holding.parents, self.leaves, holding.bit
+        one = same.setdefault
+        for number, before, copies in records:
+            key = one(number, number)
+            parent = one(before, before) if before else None
+            if copies == 1 and key not in nodes:  # the hot path: all of a new replica's first worker
+                nodes[key] = bit
+                parents[key] = parent
+                leaves[key] = 0
+                if parent is not None:
+                    self._adopt(parent)
+            else:
+                self._set_copies(holding, key, parent, copies)
+
+    def _set_copies(self, holding: Holding, key: int, parent: int | None, copies: int) -> None:
+        if not copies:
+            self.forget(holding, (key,))
+            return
+        if key not in holding.parents:
+            self.store(holding, (key,), parent, used=False)
+        elif holding.parents[key] != parent:
+            self._link(key, parent)
+        if copies > 1:
+            holding.copies[key] = copies
+        else:
+            holding.copies.pop(key, None)
+
     def store(self, holding: Holding, keys: Sequence[int], parent: int | None, *, used: bool = True) -> None:
         """One more copy of each key for `holding`. Not `used` are those of a snapshot: old, in no order."""
         nodes, parents, bit = self.nodes, holding.parents, holding.bit

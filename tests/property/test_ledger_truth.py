@@ -104,7 +104,12 @@ def test_a_successor_in_the_middle_changes_nothing(history: History, cut: int) -
     first, second = Ledger("m"), Ledger("m")
     for event in history.events[:cut]:
         first.apply(EventBatch(0.0, (event,)))
-    second.restore(first.export())
+    books = first.whole()
+    second.resume(first.stride, first.group)
+    for block, entry in books.blocks():
+        second.recall(block, entry.keys, entry.copies)
+    for number, waiting in books.waiting.items():
+        second.recall_waiting(waiting, number)
     for event in history.events[cut:]:
         assert second.apply(EventBatch(0.0, (event,))) == first.apply(EventBatch(0.0, (event,)))
     assert dict(second.holdings()) == {KEYS[node]: count for node, count in history.truth.items()}

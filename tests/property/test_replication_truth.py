@@ -65,6 +65,7 @@ class World:
         await self._store.close()
 
     async def _end(self) -> None:
+        await self._zombie()
         await self._writer.catch_up()
         await self._flush()
         truth = self._engine.holdings()

@@ -12,11 +12,12 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from itertools import islice
 from typing import Protocol
 
 from gateway.errors import StoreError
 from gateway.index.replication.shelf import Entry, Head, Shelf
-from gateway.index.replication.wire import Held
+from gateway.index.replication.wire import Held, unpack_raw
 from gateway.types import BlockKey, WorkerId
 
 log = logging.getLogger(__name__)
@@ -25,20 +26,17 @@ READ_COUNT = 64
 BLOCK_S = 1.0
 """A stream that is silent so long is asked whether it is still the same."""
 RETRY_S = 0.25
-SLICE = 250
-"""Blocks of a page that are taken in at one go."""
+SLICE = 500
+"""Blocks of a page, or of batches, that are taken in at one go."""
 
 
 class MirroredIndex(Protocol):
     """What a mirror does to an index."""
 
-    def store(
-        self,
-        worker: WorkerId,
-        keys: Sequence[BlockKey],
-        parent: BlockKey | None = None,
-        *,
-        used: bool = True,
+    def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None: ...
+
+    def load(
+        self, worker: WorkerId, records: Sequence[tuple[int, int, int]], same: dict[int, int]
     ) -> None: ...
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None: ...
@@ -131,10 +129,15 @@ class Mirror:
                 await asyncio.sleep(block_s)
                 return
         entries = await self._shelf.read(self._entry, READ_COUNT, block_s)
+        records = 0
         for entry in entries:
             if not self._take(entry):
                 await self._load("gap")
                 return
+            records += len(entry)
+            if records >= SLICE:
+                records = 0
+                await asyncio.sleep(0)  # requests go first
         if entries:
             self._doubts = 0
             self._note_following()
@@ -168,14 +171,14 @@ class Mirror:
         self._stand_at(head)
         blocks = 0
         # a key is met twice, as itself and before another: one int for both is a quarter of the memory
-        same: dict[BlockKey, BlockKey] = {}
+        same: dict[int, int] = {}
         try:
-            async for page in self._shelf.held():
-                for start in range(0, len(page), SLICE):
-                    part = [_with_shared_ints(held, same) for held in page[start : start + SLICE]]
-                    set_copies(self._index, worker, part, used=False)
+            async for page in self._shelf.held_records():
+                records = unpack_raw(page)
+                while part := list(islice(records, SLICE)):
+                    self._index.load(worker, part, same)
+                    blocks += len(part)
                     await asyncio.sleep(0)  # requests go first
-                blocks += len(page)
             self._index.compact()
             after = await self._shelf.head()
         except BaseException:
@@ -218,13 +221,7 @@ class Mirror:
                 await self._load("drift")
 
 
-def _with_shared_ints(held: Held, same: dict[BlockKey, BlockKey]) -> Held:
-    key, parent, copies = held
-    parent = None if parent is None else same.setdefault(parent, parent)
-    return Held(same.setdefault(key, key), parent, copies)
-
-
-def set_copies(index: MirroredIndex, worker: WorkerId, records: Iterable[Held], *, used: bool = True) -> None:
+def set_copies(index: MirroredIndex, worker: WorkerId, records: Iterable[Held]) -> None:
     """Makes the index hold so many copies of each key. Runs of new blocks are stored as one."""
     run: list[BlockKey] = []
     before: BlockKey | None = None
@@ -233,7 +230,7 @@ def set_copies(index: MirroredIndex, worker: WorkerId, records: Iterable[Held], 
             run.append(key)
             continue
         if run:
-            index.store(worker, run, before, used=used)
+            index.store(worker, run, before)
             run = []
         have = index.copies(worker, key)
         if not have and copies == 1:
@@ -241,6 +238,6 @@ def set_copies(index: MirroredIndex, worker: WorkerId, records: Iterable[Held], 
         for _ in range(have - copies):
             index.remove(worker, (key,))
         for _ in range(copies - have if have or copies > 1 else 0):
-            index.store(worker, (key,), parent, used=used)
+            index.store(worker, (key,), parent)
     if run:
-        index.store(worker, run, before, used=used)
+        index.store(worker, run, before)

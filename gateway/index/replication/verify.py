@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gateway.index.replication.shelf import Shelf
-from gateway.types import BlockKey, WorkerId
+from gateway.types import BlockKey, EngineHash, WorkerId
 
 TRIES = 20
 PAUSE_S = 0.1
+SLICE = 500
+"""Entries that are compared at one go."""
+
+_Item = TypeVar("_Item")
 
 
 class AuditedIndex(Protocol):
-    def held(self, worker: WorkerId) -> Iterator[BlockKey]: ...
+    def count(self, worker: WorkerId) -> int:
+        """Blocks that it holds."""
+        ...
 
     def copies(self, worker: WorkerId, key: BlockKey) -> int: ...
 
@@ -48,26 +54,49 @@ async def audit(shelf: Shelf, stand: Callable[[], tuple[bytes, int] | None], ind
         if head is None:
             return Audit(worker, "empty")
         if stand() == (head.epoch, head.number):
-            held = {block.key: block.copies async for page in shelf.held() for block in page}
-            named: dict[BlockKey, int] = {}
-            async for names in shelf.names():
-                for _, name in names:
-                    for key in name.keys if name.copies else ():
-                        named[key] = named.get(key, 0) + name.copies
-            here = {key: index.copies(worker, key) for key in index.held(worker)}
+            found = await _compare(shelf, index)
             after = await shelf.head()
             if after == head and stand() == (head.epoch, head.number):
-                return _compare(worker, held, named, here)
+                return found
         await asyncio.sleep(PAUSE_S)
     return Audit(worker, "busy")
 
 
-def _compare(
-    worker: WorkerId, held: dict[BlockKey, int], named: dict[BlockKey, int], here: dict[BlockKey, int]
-) -> Audit:
-    missing = len(held.keys() - here.keys())
-    extra = len(here.keys() - held.keys())
-    miscounted = sum(held[key] != here[key] for key in held.keys() & here.keys())
-    books = sum(held.get(key) != named.get(key) for key in held.keys() | named.keys())
-    clean = not (missing or extra or miscounted or books)
-    return Audit(worker, "clean" if clean else "differs", len(held), missing, extra, miscounted, books)
+async def _compare(shelf: Shelf, index: AuditedIndex) -> Audit:
+    """In slices, between which requests are answered. Right where nothing moved meanwhile."""
+    worker = shelf.worker
+    held: dict[BlockKey, int] = {}
+    missing = miscounted = 0
+    async for page in shelf.held():
+        for part in _slices(page):
+            for key, _, copies in part:
+                if key not in held:  # a scan may give an entry twice
+                    held[key] = copies
+                    here = index.copies(worker, key)
+                    missing += not here
+                    miscounted += here not in (0, copies)
+            await asyncio.sleep(0)
+    # what Redis has by name, less what it says is held
+    surplus: dict[BlockKey, int] = {}
+    seen: set[EngineHash] = set()
+    async for names in shelf.names():
+        for some in _slices(names):
+            for block, name in some:
+                if block not in seen:
+                    seen.add(block)
+                    for key in name.keys if name.copies else ():
+                        surplus[key] = surplus.get(key, 0) + name.copies
+            await asyncio.sleep(0)
+    books = 0
+    for keys in _slices(list(held)):
+        books += sum(surplus.pop(key, 0) != held[key] for key in keys)
+        await asyncio.sleep(0)
+    extra = max(0, index.count(worker) - len(held) + missing)
+    clean = not (missing or extra or miscounted or books or surplus)
+    return Audit(
+        worker, "clean" if clean else "differs", len(held), missing, extra, miscounted, books + len(surplus)
+    )
+
+
+def _slices(items: list[_Item]) -> Iterator[list[_Item]]:
+    return (items[start : start + SLICE] for start in range(0, len(items), SLICE))

@@ -12,7 +12,7 @@ from gateway.types import BlockKey, EngineHash
 
 _DELTA = struct.Struct("<QQi")
 _RECORD = struct.Struct("<QQI")
-_HELD = struct.Struct("<QI")
+RECORD_SIZE = _RECORD.size
 _KEY = struct.Struct("<Q")
 _COUNT = struct.Struct("<I")
 
@@ -37,21 +37,18 @@ def pack_deltas(deltas: Iterable[tuple[BlockKey, BlockKey | None, int]]) -> byte
     return b"".join(_DELTA.pack(key, parent or 0, change) for key, parent, change in deltas)
 
 
+def unpack_raw(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Key, key before it (0 at a root) and copies, of each record. Raises StoreError for bytes that no batch
+    wrote."""
+    if len(data) % _RECORD.size:
+        raise StoreError(f"records of {len(data)} bytes", kind="refused")
+    return _RECORD.iter_unpack(data)
+
+
 def unpack_records(data: bytes) -> Iterator[Held]:
     """Raises StoreError for bytes that no batch wrote."""
-    if len(data) % _RECORD.size:
-        raise StoreError(f"a change of {len(data)} bytes", kind="refused")
-    for key, parent, copies in _RECORD.iter_unpack(data):
-        yield Held(key, parent or None, copies)
-
-
-def unpack_held(page: dict[bytes, bytes]) -> Iterator[Held]:
-    """A page of the `held` hash."""
-    for field, value in page.items():
-        if len(field) != _KEY.size or len(value) != _HELD.size:
-            raise StoreError("an entry that is no held block", kind="refused")
-        parent, copies = _HELD.unpack(value)
-        yield Held(BlockKey(_KEY.unpack(field)[0]), parent or None, copies)
+    for key, parent, copies in unpack_raw(data):
+        yield Held(BlockKey(key), BlockKey(parent) if parent else None, copies)
 
 
 def pack_name(block: EngineHash) -> bytes:

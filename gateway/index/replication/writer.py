@@ -54,8 +54,8 @@ class Fenced(Exception):
 class Writer:
     """`put` what the follower learned; `run` sends it until another writer takes over.
 
-    `whole` gives the books as they are now, in deltas of which the first is a reset. `new_epoch` gives a name
-    that no epoch had before.
+    `whole` gives the books as they are now, in deltas of which the first is a reset, each made when it is
+    asked for. `new_epoch` gives a name that no epoch had before.
     """
 
     def __init__(
@@ -172,20 +172,23 @@ class Writer:
     async def _write_whole(self) -> None:
         """The books of now. Those who load meanwhile see it is not complete until the last part."""
         reason = self._refill
-        parts = list(self._whole())
+        parts = self._whole()
         self._queue.clear()
         self._queued, self._sending, self._refill = 0, None, ""
+        sent, part = 0, next(parts, None)
         try:
-            for place, part in enumerate(parts):
-                new_epoch = b"" if place else self._new_epoch()
+            while part is not None:
+                following = next(parts, None)
+                new_epoch = b"" if sent else self._new_epoch()
                 outcome = await self._shelf.apply(
                     self.token, self._epoch, self._number + 1, part,
-                    new_epoch=new_epoch, complete=place == len(parts) - 1,
+                    new_epoch=new_epoch, complete=following is None,
                 )  # fmt: skip
                 if outcome is not Outcome.OK:
                     await self._obey(outcome)
                     return
                 self._applied(new_epoch)
+                sent, part = sent + 1, following
                 if self._clock() >= self._renew_at:
                     await self.renew()
         except StoreError:
@@ -193,7 +196,7 @@ class Writer:
             raise
         log.info(
             "the books of a worker were written to Redis anew",
-            extra={"worker": self._shelf.worker, "reason": reason, "parts": len(parts)},
+            extra={"worker": self._shelf.worker, "reason": reason, "parts": sent},
         )
         self._observer.refilled(reason)
 

@@ -146,8 +146,11 @@ def test_writes_tidy_up_by_and_by() -> None:
     for number in range(50):
         index.store(A, chain(number, 100))
     index.clear(A)
-    for number in range(5):
-        index.store(B, chain(100 + number, 1))
+    begun = index.stats().retiring_pairs
+    index.store(B, chain(100, 1))
+    assert index.stats().retiring_pairs == begun - 4, "one key pays for few"
+    for number in range(10):
+        index.store(B, chain(101 + number, 100))
     assert index.stats().retiring_pairs == 0
     index.check_integrity()
 
