@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 
 _YOUNG = 20_000
-"""New containers, less the freed ones, between two looks at the youngest. Python's own 700 are a few requests'
-worth, and nothing on their way makes cycles: 4 % of a request's CPU went into looking for some."""
+"""New containers, less the freed ones, between two looks at the youngest. Python's own 700 are a few
+requests' worth, and nothing on their way makes cycles: 4 % of a request's CPU went into looking for some."""
 
 
 def settle_garbage() -> None:

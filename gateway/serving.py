@@ -17,10 +17,10 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from gateway.api.listener import ListenerOptions, bind, make_listener, url_of
-from gateway.garbage import settle_garbage
 from gateway.app import App, build
 from gateway.auth.watch import FileWatch
 from gateway.errors import ConfigError
+from gateway.garbage import settle_garbage
 from gateway.open_files import allow_open_files
 from gateway.security import Security
 from gateway.settings import Settings

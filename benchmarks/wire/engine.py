@@ -18,12 +18,8 @@ from typing import cast
 import uvloop
 
 MODEL = "mock"
-USAGE = {
-    "prompt_tokens": 200,
-    "completion_tokens": 16,
-    "total_tokens": 216,
-    "prompt_tokens_details": {"cached_tokens": 0},
-}
+USAGE = {"prompt_tokens": 200, "completion_tokens": 16, "total_tokens": 216}
+"""As engines report it that were not asked for cached tokens: this one has no cache to tell of."""
 ANSWER = json.dumps(
     {
         "id": "chatcmpl-0",

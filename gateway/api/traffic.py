@@ -26,7 +26,8 @@ PERIOD_S = 3600.0
 _OLD_ENOUGH_S = 900.0
 _HEADS = 64
 _HEAD_EVERY_S = 0.25
-"""Fingerprinting a prompt takes a millisecond or two: this keeps it within a percent of a core."""
+_HEAD_SHARE = 0.01
+"""Of a core's time that fingerprinting prompts may take: a millisecond or two each, more for long ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class _Model:
     conversations: Conversations = field(default_factory=Conversations)
     replies: Replies = field(default_factory=Replies)
     heads: deque[Head] = field(default_factory=lambda: deque(maxlen=_HEADS))
-    last_head: float = float("-inf")
+    next_head: float = float("-inf")
 
 
 class Traffic:
@@ -109,10 +110,11 @@ class Traffic:
     def heard(self, name: str, prompts: Sequence[TokenPrompt], *, from_bytes: bool) -> None:
         """The tokens of one request; of most nothing is kept."""
         model, now = self._model(name), self._clock()
-        if model is None or not prompts or now - model.last_head < _HEAD_EVERY_S:
+        if model is None or not prompts or now < model.next_head:
             return
-        model.last_head = now
         model.heads.append(head_of(prompts[0].tokens, self._salt, from_bytes=from_bytes))
+        took = self._clock() - now
+        model.next_head = now + max(_HEAD_EVERY_S, took / _HEAD_SHARE)
 
     def listening(
         self, encoders: Callable[[str], PromptEncoder | None]

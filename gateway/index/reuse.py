@@ -25,6 +25,10 @@ _SPACE = 1 << 24
 _MASK = _SPACE - 1
 _PER_OCTAVE = 8
 """Histogram buckets between two powers of two: distances are kept within 9 %."""
+_LONGEST = 65_536
+"""Blocks of one prompt that count: a million tokens of 16 a block."""
+_MANY = 64
+"""From here on, sorting all times anew is cheaper than taking some out one by one."""
 _FEWEST = 512
 """Blocks that are always followed, if there are so many."""
 
@@ -102,10 +106,14 @@ class ReuseSampler:
         A block that is held and was never asked for was generated: it was stored right behind the prompt that
         it continues, so it gets the distance of the block before it.
         """
+        keys = keys[:_LONGEST]
         self._blocks += len(keys)
-        threshold = self._threshold
-        sampled = [(i, key) for i, key in enumerate(keys) if key & _MASK < threshold]
-        weight = _SPACE / threshold
+        sampled = self._sample(keys)
+        if len(sampled) > self._max_samples:
+            # a prompt with more blocks than may be followed at all: less are, before it costs anything
+            self._drop_from(sorted(key & _MASK for _, key in sampled)[self._max_samples])
+            sampled = self._sample(keys)
+        weight = _SPACE / self._threshold
         before: float | None = None
         for i, key in sampled:
             self._sampled += weight
@@ -127,6 +135,10 @@ class ReuseSampler:
             buckets[0] = max(0.0, buckets[0] + self._blocks - self._sampled)
         share = self._threshold / _SPACE
         return ReuseCurve(float(self._blocks), len(self._last) / share, tuple(buckets), share)
+
+    def _sample(self, keys: Sequence[BlockKey]) -> list[tuple[int, BlockKey]]:
+        threshold = self._threshold
+        return [(i, key) for i, key in enumerate(keys) if key & _MASK < threshold]
 
     def _count(self, distance: float, weight: float) -> None:
         bucket = bucket_of(distance)
@@ -155,9 +167,15 @@ class ReuseSampler:
     def _drop_from(self, threshold: int) -> None:
         """All of one hash leave together, or equal hashes would be sampled unevenly."""
         self._threshold = threshold
+        gone = []
         while self._largest and -self._largest[0][0] >= threshold:
             _, key = heappop(self._largest)
-            del self._times[bisect_left(self._times, self._last.pop(key))]
+            gone.append(self._last.pop(key))
+        if len(gone) > _MANY:
+            self._times = sorted(self._last.values())
+            return
+        for last in gone:
+            del self._times[bisect_left(self._times, last)]
 
 
 def _share(part: float, whole: float) -> float:

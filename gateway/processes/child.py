@@ -16,9 +16,9 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from gateway.api.listener import Listener, ListenerOptions, make_listener
-from gateway.garbage import settle_garbage
 from gateway.app import App, build
 from gateway.errors import ConfigError
+from gateway.garbage import settle_garbage
 from gateway.processes.acceptor import Acceptor
 from gateway.processes.board import Board
 from gateway.processes.families import families_of

@@ -128,3 +128,16 @@ def test_the_longer_it_listens_the_less_it_follows_and_the_curve_stays() -> None
     assert thrifty.curve().sampled_share < 0.5
     for capacity in (150, 1000, 3000):
         assert thrifty.curve().hit_rate(capacity) == pytest.approx(whole.curve().hit_rate(capacity), abs=0.06)
+
+
+def test_a_prompt_of_a_million_blocks_never_takes_more_than_its_memory() -> None:
+    """The first prompt of a fresh gateway may be as large as a body may be."""
+    sampler, random = ReuseSampler(max_samples=64), Random(9)
+    keys = [BlockKey(random.getrandbits(64)) for _ in range(50_000)]
+    sampler.observe(keys)
+    assert len(sampler._last) <= 64
+    assert sampler._times == sorted(sampler._last.values())
+    sampler.observe(keys)
+    assert sampler.curve().blocks == 100_000
+    assert sampler.curve().distinct == pytest.approx(50_000, rel=0.3)
+    assert sampler.curve().ceiling == pytest.approx(0.5, abs=0.1)
