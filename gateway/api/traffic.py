@@ -6,6 +6,7 @@ few dozen prompts. Read through the admin port (`GET /admin/traffic`); `prefix-g
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,9 +77,11 @@ class Traffic:
         salt: int,
         registry: Registry,
         most_models: int = 256,
+        busy: Clock = time.thread_time,
     ) -> None:
-        """`salt` makes fingerprints worthless to others."""
+        """`salt` makes fingerprints worthless to others. `busy` is CPU time."""
         self._clock = clock
+        self._busy = busy
         self._salt = salt
         self._registry = registry
         self._most_models = most_models
@@ -112,9 +115,9 @@ class Traffic:
         model, now = self._model(name), self._clock()
         if model is None or not prompts or now < model.next_head:
             return
+        began = self._busy()
         model.heads.append(head_of(prompts[0].tokens, self._salt, from_bytes=from_bytes))
-        took = self._clock() - now
-        model.next_head = now + max(_HEAD_EVERY_S, took / _HEAD_SHARE)
+        model.next_head = now + max(_HEAD_EVERY_S, (self._busy() - began) / _HEAD_SHARE)
 
     def listening(
         self, encoders: Callable[[str], PromptEncoder | None]

@@ -41,8 +41,8 @@ def configure(level: str, *, access: bool, path: Path | None = None, process: in
 
 
 class Lines(JsonFormatter):
-    """A request's line has its fields ready (`fields` of its record), and is written in one go: to go over
-    the record's attributes and ask of each whether it is JSON would be a good part of what a request costs."""
+    """A request's line has its fields ready (`fields` of its record), and is written in one go: going over
+    all attributes of a record would be a good part of what a request costs."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] | None = getattr(record, "fields", None)

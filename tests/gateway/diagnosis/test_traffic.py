@@ -36,7 +36,7 @@ class Clock:
 
 def traffic() -> tuple[Traffic, Clock]:
     clock = Clock()
-    return Traffic(clock, salt=1, registry=Registry(LoadBoard(), clock)), clock
+    return Traffic(clock, busy=lambda: 0.0, salt=1, registry=Registry(LoadBoard(), clock)), clock
 
 
 def keys(tokens: Sequence[int]) -> list[BlockKey]:
@@ -147,7 +147,7 @@ def test_capacity_is_that_of_all_workers_in_blocks_of_the_pool() -> None:
     clock = Clock()
     registry = Registry(LoadBoard(), clock)
     registry.add(WorkerSpec("http://a", model="m", block_size=32, capacity_blocks=100))
-    one = Traffic(clock, salt=1, registry=registry)
+    one = Traffic(clock, busy=lambda: 0.0, salt=1, registry=registry)
     one.record(record(range(160)))
     # its engine has not been asked yet: nobody knows what it has
     assert one.view()["m"].capacity_blocks == 0
