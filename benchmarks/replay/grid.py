@@ -78,12 +78,12 @@ def full() -> Mapping[str, Experiment]:
     talk, code = replace(CONVERSATION, limit=2500), replace(AGENTIC, limit=1500, copies=2)
     return MappingProxyType(
         {
-            "conversation-8": Experiment(talk, 8, (600, 1700, 5500), (3, 6, 8), seeds=(0, 1, 2), knee=8),
+            "conversation-8": Experiment(talk, 8, (600, 1700, 5500), (3, 6, 8), seeds=(0, 1), knee=8),
             "agentic-8": Experiment(code, 8, (850, 1700, 3400), (2, 4, 5), seeds=(0, 1, 2), knee=5),
-            "conversation-32": Experiment(replace(talk, limit=6000), 32, (600, 1700), (12, 32), knee=32),
-            "agentic-32": Experiment(replace(code, limit=4000, copies=8), 32, (1700,), (8, 20), knee=20),
+            "conversation-32": Experiment(replace(talk, limit=5000), 32, (600, 1700), (12, 32), knee=32),
+            "agentic-32": Experiment(replace(code, limit=3000, copies=8), 32, (1700,), (8, 20), knee=20),
             "ablation-conversation": Experiment(talk, 8, (1700,), (8,), ABLATION, (0, 3)),
-            "ablation-agentic": Experiment(code, 8, (1700,), (5,), ABLATION, tuple(range(6))),
+            "ablation-agentic": Experiment(code, 8, (1700,), (5,), ABLATION, tuple(range(5))),
             "frontier-conversation": Experiment(talk, 8, (1700,), (4,), FRONTIER, (0,)),
             "frontier-agentic": Experiment(code, 8, (1700,), (4,), FRONTIER, (0,)),
             "replicas-conversation": _replicas(talk, 6.0),

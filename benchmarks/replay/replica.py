@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from gateway.fleet.load import Lease, LoadBoard, LoadVector
-from gateway.fleet.rates import PrefillRates
+from gateway.fleet.rates import PrefillRates, attended_pairs
 from gateway.index.changes import Change, apply_changes
 from gateway.index.prefix import PrefixIndex
 from gateway.routing.choose import pick
@@ -121,7 +121,8 @@ class Replica:
     def learn(self, route: Route, seconds: float, prompt_tokens: int, cached_tokens: int) -> None:
         self._feedback.judge(route, Usage(prompt_tokens, 1, cached_tokens))
         uncached = prompt_tokens - cached_tokens
-        self._rates.observe(route.worker, route.notes.ahead_tokens + uncached, seconds)
+        pairs = attended_pairs(prompt_tokens, cached_tokens)
+        self._rates.observe(route.worker, route.notes.ahead_tokens + uncached, seconds, pairs)
 
     def hear(self, worker: int, changes: Sequence[Change]) -> None:
         """What a worker's engine did to its cache."""

@@ -32,7 +32,7 @@ class WorkerView:
     overflow_tokens: int
     """Context in flight that must end before there is room for this prompt too."""
     excess_tokens: float
-    """What it was given to prefill lately beyond the least of all, where the policy counts it."""
+    """What it was given to prefill lately beyond the average, where the policy counts it."""
     cached_blocks: int
     capacity_blocks: int
     prefill_rate: float
@@ -95,6 +95,8 @@ def _excess(reading: Reading, weighing: Weighing) -> dict[WorkerId, float]:
     if not isinstance(policy, EstimatedTTFT) or not weighing.candidates:
         return {}
     tokens = policy.excess_tokens(reading.shape, weighing.loads, weighing.matched)
+    if tokens is None:
+        return {}
     return {worker.id: excess for worker, excess in zip(weighing.candidates, tokens, strict=True)}
 
 

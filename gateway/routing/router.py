@@ -14,7 +14,7 @@ from gateway.fleet.breaker import Verdict
 from gateway.fleet.guards import Guards
 from gateway.fleet.load import Lease, LoadBoard, WorkerLoad
 from gateway.fleet.pool import Target
-from gateway.fleet.rates import PrefillRates
+from gateway.fleet.rates import PrefillRates, attended_pairs
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker
 from gateway.index.base import IndexReader, IndexWriter
@@ -142,7 +142,8 @@ class Router:
         if outcome is Outcome.OK and ttft is not None:
             cached = route.matched_tokens if usage.cached_tokens is None else usage.cached_tokens
             uncached = max(0, usage.prompt_tokens - cached)
-            self.rates.observe(route.worker, route.notes.ahead_tokens + uncached, ttft)
+            pairs = attended_pairs(usage.prompt_tokens, cached)
+            self.rates.observe(route.worker, route.notes.ahead_tokens + uncached, ttft, pairs)
 
     async def read(self, request: PromptRequest, caller: Caller = ANYBODY) -> Reading:
         """Resolve, tokenise, hash. Raises ModelNotFound, InvalidRequest, or Unavailable where nobody could

@@ -13,10 +13,11 @@ tokens of an average worker. Four additions:
   cache, and never less than one of them on average: room comes when somebody ends, and nobody ends in part.
   Whoever comes then waits for that and not for prefill, and meanwhile everything that is cached there and not
   in use gets evicted, what was promised to those in the queue included. 0 where the capacity is not known.
-- excess is for the part of a prompt that nobody holds: by how much the worker was given more to prefill
-  lately than the one that got least. Wherever a stranger goes it will come back to, so this is what spreads
-  sessions, and with them memory and load, evenly. It counts up to four times the prompt: with b = ½ and
-  w = 2 it never outweighs a match of more than half the prompt.
+- excess is by how many tokens a worker was given more to prefill lately than the average, below zero where
+  it was given less. Wherever a stranger goes it will come back to, so this is what spreads sessions, and with
+  them memory and load, evenly. A stranger is a prompt of which nobody holds more than four fifths. Excess
+  counts at workers that hold at most half of it, and up to 3.2 times the prompt: with b = ½ and w = 2 more
+  than that would drive strangers from a worker that holds four fifths.
 - g guards decode: each active request slows a step by about as much as a few tokens of prefill would, and
   among equal workers the one with fewer requests wins.
 
@@ -28,12 +29,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from gateway.fleet.load import WorkerLoad
 from gateway.routing.policies.recent_prefill import RecentPrefill
 from gateway.routing.policy import RequestShape
 
-_EXCESS_OF_PROMPT = 4.0
+_EXCESS_OF_PROMPT = 3.2
+_HELD = 0.8
 
 
 @dataclass(slots=True)
@@ -50,13 +53,15 @@ class EstimatedTTFT:
     ) -> list[float]:
         prompt, least = request.prompt_tokens, request.block_size
         weight, memory, guard = self.work_weight, self.memory_weight, self.request_tokens
-        most = prompt - least
-        scores = [
+        more, balance = prompt - least, self.balance_weight
+        excess = self.excess_tokens(request, loads, matched_tokens) if balance else None
+        return [
             (
                 load.waiting_tokens
                 + load.peer_waiting_tokens
-                + weight * (prompt - matched if matched < most else least)
+                + weight * (prompt - matched if matched < more else least)
                 + guard * (load.requests + load.peer_requests)
+                + balance * above
                 + (
                     memory * overflow_tokens(load, request)
                     if load.context_tokens + load.peer_context_tokens + prompt > load.capacity_tokens > 0
@@ -64,26 +69,22 @@ class EstimatedTTFT:
                 )
             )
             / load.prefill_rate
-            for load, matched in zip(loads, matched_tokens, strict=True)
+            for load, matched, above in zip(loads, matched_tokens, excess or repeat(0.0), strict=False)
         ]
-        if self.balance_weight and prompt - max(matched_tokens) > least:
-            excess, balance = self.excess_tokens(request, loads, matched_tokens), self.balance_weight
-            return [
-                score + balance * tokens / load.prefill_rate
-                for score, tokens, load in zip(scores, excess, loads, strict=True)
-            ]
-        return scores
 
     def excess_tokens(
         self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
-    ) -> list[float]:
-        """What each was given lately beyond the least, as far as the prompt is new to all of them."""
-        prompt = request.prompt_tokens
-        new = prompt - max(matched_tokens)
-        if new <= request.block_size:
-            return [0.0] * len(loads)
-        most, share = _EXCESS_OF_PROMPT * prompt, new / prompt
-        return [share * (most if above > most else above) for above in self._recent.above_least(loads)]
+    ) -> list[float] | None:
+        """What each was given lately beyond the average, 0 where most of the prompt is held; None where
+        nobody counts it, for the prompt is no stranger."""
+        prompt, best = request.prompt_tokens, max(matched_tokens)
+        if best > _HELD * prompt or not prompt:
+            return None
+        above = self._recent.above_mean(loads, _EXCESS_OF_PROMPT * prompt)
+        half = prompt / 2
+        if best <= half:
+            return above
+        return [0.0 if matched > half else a for a, matched in zip(above, matched_tokens, strict=True)]
 
     def chosen(
         self,

@@ -33,12 +33,15 @@ class RecentPrefill:
         """Tokens; whoever joins later counts as average, so that strangers do not all go there."""
         return self._sums.get(worker, self._mean()) / self._unit
 
-    def above_least(self, loads: Sequence[WorkerLoad]) -> list[float]:
-        """By how many tokens each exceeds the one with the fewest."""
-        get, mean = self._sums.get, self._mean()
-        sums = [get(load.worker, mean) for load in loads]
-        least, unit = min(sums), self._unit
-        return [(value - least) / unit for value in sums]
+    def above_mean(self, loads: Sequence[WorkerLoad], most: float) -> list[float]:
+        """By how many tokens each exceeds their average, no more than `most` in either direction."""
+        get, unknown = self._sums.get, self._mean()
+        sums = [get(load.worker, unknown) for load in loads]
+        mean, unit = sum(sums) / len(sums), self._unit
+        low, high = mean - most * unit, mean + most * unit
+        return [
+            (value - mean) / unit if low < value < high else -most if value < mean else most for value in sums
+        ]
 
     def add(self, loads: Sequence[WorkerLoad], index: int, tokens: int) -> None:
         """The one at `index` was chosen among `loads`."""

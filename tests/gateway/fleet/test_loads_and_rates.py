@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.fleet.load import Lease, LoadBoard, LoadVector, WorkerLoad
-from gateway.fleet.rates import PrefillRates
+from gateway.fleet.rates import PrefillRates, attended_pairs
 from gateway.types import BlockKey, WorkerId
 
 A, B = WorkerId("http://a:1"), WorkerId("http://b:1")
@@ -97,6 +97,25 @@ def test_rates_are_relative_to_the_fleets_median() -> None:
     assert rates.relative() == {"x": pytest.approx(2.0), "y": 1.0, "z": 1.0}
     rates.forget(WorkerId("x"))
     assert rates.tokens_per_second(WorkerId("x")) is None
+
+
+def test_long_contexts_do_not_make_a_worker_look_slow() -> None:
+    rates = PrefillRates()
+    for turn in range(20):
+        for worker, speed in ((A, 1.0), (B, 1.0), (WorkerId("slow"), 0.5)):
+            # A is asked long prompts, B short ones, the third both; 30 µs a token and 1 ns a pair
+            prompt = 100_000 if worker == A or (worker != B and turn % 2) else 2_000
+            pairs = attended_pairs(prompt, 1_000)
+            seconds = (30e-6 * (prompt - 1_000) + 1e-9 * pairs) / speed
+            rates.observe(worker, prompt - 1_000, seconds, pairs)
+    # by tokens a second B would look more than twice as fast as A
+    assert (rates.tokens_per_second(B) or 0) > 2 * (rates.tokens_per_second(A) or 0)
+    assert rates.relative() == {A: 1.0, B: 1.0, "slow": pytest.approx(0.5, abs=0.05)}
+
+
+def test_pairs_of_a_prompt_behind_a_cached_prefix() -> None:
+    # 3 tokens behind 2: they see 2, 3 and 4 before them, counted from the middle of each: 2.5 + 3.5 + 4.5
+    assert attended_pairs(5, 2) == 10.5
 
 
 def test_rates_wait_for_proof() -> None:

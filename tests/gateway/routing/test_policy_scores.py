@@ -84,28 +84,32 @@ def test_room_comes_when_a_whole_request_ends() -> None:
 
 def test_a_stranger_goes_where_least_was_prefilled_lately() -> None:
     policy = EstimatedTTFT()
-    fleet = loads(*[{"capacity_tokens": 1_000_000}] * 3)
+    fleet = loads(*[{"capacity_tokens": 100_000_000}] * 3)
     for index in (0, 0, 1, 2):
         policy.chosen(SHAPE, fleet, [0, 0, 0], index)
-    # 1000 tokens more for the first, half of each; what faded meanwhile is less than a token a thousand
-    assert policy.score(SHAPE, fleet, [0, 0, 0]) == pytest.approx([2500.0, 2000.0, 2000.0], rel=1e-3)
-    # 800 of its 1000 tokens are held: a fifth of that counts
-    assert policy.score(SHAPE, fleet, [800, 0, 0]) == pytest.approx([500.0, 2000.0, 2000.0], rel=1e-3)
-    # no more than four times its prompt counts
+    # 2000, 1000 and 1000 were given: a third more than the average twice, half of that counts
+    assert policy.score(SHAPE, fleet, [0, 0, 0]) == pytest.approx(
+        [2000 + 333.3, 2000 - 166.7, 2000 - 166.7], rel=1e-3
+    )
+    # who holds more than half of it is judged by what is left to compute
+    assert policy.score(SHAPE, fleet, [501, 0, 500]) == pytest.approx(
+        [998.0, 2000 - 166.7, 1000 - 166.7], rel=1e-3
+    )
+    # no more than 3.2 times its prompt counts
     short = RequestShape(prompt_tokens=100)
-    assert policy.score(short, fleet, [0, 0, 0]) == pytest.approx([400.0, 200.0, 200.0], rel=1e-3)
-    # a prompt that is held but for its last block is no stranger
-    assert policy.score(SHAPE, fleet, [992, 0, 0]) == [32.0, 2000.0, 2000.0]
+    assert policy.score(short, fleet, [0, 0, 0]) == pytest.approx([200 + 160, 200 - 160, 200 - 160], rel=1e-3)
 
 
-def test_balance_never_outweighs_a_match_of_more_than_half() -> None:
+def test_balance_never_outweighs_a_match_of_more_than_four_fifths() -> None:
     policy = EstimatedTTFT()
     fleet = loads({}, {})
     for _ in range(50):
         policy.chosen(SHAPE, fleet, [0, 0], 0)
-    # 2·496 and half of 4·496, against 2·1000; with 496 of 1000 held it is 2·504 and half of 4·504
-    assert policy.score(SHAPE, fleet, [504, 0]) == pytest.approx([1984.0, 2000.0])
-    assert policy.score(SHAPE, fleet, [496, 0]) == pytest.approx([2016.0, 2000.0])
+    # 2·208; 2·1000 less half of 3200
+    assert policy.score(SHAPE, fleet, [792, 0]) == pytest.approx([416.0, 400.0])
+    # no stranger any more
+    assert policy.score(SHAPE, fleet, [808, 0]) == [384.0, 2000.0]
+    assert policy.excess_tokens(SHAPE, fleet, [808, 0]) is None
 
 
 def test_without_a_weight_balance_does_not_count() -> None:
@@ -135,7 +139,9 @@ def test_who_joins_later_counts_as_average() -> None:
     recent.add([one, two, new], 2, 50)
     # a few tokens in 1.2 million: nothing has faded yet
     assert recent.of(new.worker) == pytest.approx(200, rel=1e-3)
-    assert recent.above_least([one, two, new]) == pytest.approx([300, 0, 200], rel=1e-3)
+    # 500 in all
+    assert recent.above_mean([one, two, new], 1000.0) == pytest.approx([133.3, -166.7, 33.3], rel=1e-2)
+    assert recent.above_mean([one, two, new], 100.0) == pytest.approx([100, -100, 33.3], rel=1e-2)
 
 
 def test_sums_stay_right_over_many_turnovers_and_the_departed_are_forgotten() -> None:
