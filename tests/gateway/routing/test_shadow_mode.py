@@ -44,7 +44,7 @@ async def test_explaining_counts_nothing(make_fleet: Any) -> None:
 
 
 async def test_without_a_preference_the_shadow_agrees(make_fleet: Any) -> None:
-    shadow = Shadow(make_policy("power_of_two", random=Random(1)), EstimatedTTFT())
+    shadow = Shadow(make_policy("power_of_two", random=Random(1)), EstimatedTTFT(balance_weight=0.0))
     fleet = make_fleet(policy=shadow)
     for name in "abcd":
         fleet.add(name)
