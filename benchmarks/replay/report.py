@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
 from rich.table import Table
@@ -106,6 +107,27 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             )
             panel.grid(alpha=0.3)
         right.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=80)
+
+
+def scatter(rows: Sequence[Row], path: Path) -> None:
+    """Hit rate against balance and against TTFT p99, a dot a policy, seeds averaged. Needs matplotlib."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 6), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for policy in dict.fromkeys(str(row["policy"]) for row in rows):
+        own = [row for row in rows if row["policy"] == policy]
+        hit = fmean(number(row, "hit_rate") for row in own)
+        strong = policy == FLOOR or any(row["default"] for row in own)
+        for panel, name in zip(panels, ("balance", "ttft_p99_s"), strict=True):
+            height = fmean(number(row, name) for row in own)
+            panel.plot(hit, height, "o", color="crimson" if strong else "steelblue")
+            panel.annotate(policy.removeprefix("estimated_ttft:"), (hit, height), fontsize=6)
+    for panel, label in zip(panels, ("busiest/mean of prefilled tokens", "TTFT p99, s"), strict=True):
+        panel.set(xlabel="token hit rate", ylabel=label, yscale="log")
+        panel.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=80)
 

@@ -21,10 +21,11 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.replay.aggregate import grouped
 from benchmarks.replay.cases import Case, Row, Source, limits_of, run_case, with_ceilings
 from benchmarks.replay.grid import Experiment, full, quick
 from benchmarks.replay.page import tables, write_between
-from benchmarks.replay.report import draw
+from benchmarks.replay.report import draw, scatter
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 Task = tuple[str, int, Source, list[Case]]
@@ -113,7 +114,7 @@ def _in_order(parts: Mapping[int, list[Row]]) -> list[Row]:
 def _save(out: Path, name: str, rows: list[Row]) -> None:
     lines = b",\n".join(msgspec.json.encode(row) for row in rows)
     _write(out / f"{name}.json", b"[\n" + lines + b"\n]\n")
-    draw(rows, out / f"{name}.png")
+    (draw if len(grouped(rows)) > 1 else scatter)(rows, out / f"{name}.png")
 
 
 def _write(path: Path, content: bytes) -> None:

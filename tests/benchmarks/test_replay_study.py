@@ -15,6 +15,7 @@ from benchmarks.replay.cases import FLOOR, Row, Source
 from benchmarks.replay.formats import load
 from benchmarks.replay.grid import Experiment, full, quick
 from benchmarks.replay.page import targets, write_between
+from benchmarks.replay.report import draw, scatter
 from benchmarks.replay.study import main, run_all, tasks
 from benchmarks.replay.trace import shortened
 from benchmarks.replay.verdicts import verdicts
@@ -159,3 +160,11 @@ def test_an_unknown_experiment_is_named() -> None:
     told = CliRunner().invoke(main, ["nonsense"])
     assert told.exit_code == 1
     assert "no experiment nonsense; there are conversation-8" in told.output
+
+
+def test_plots_are_pictures(tmp_path: Path) -> None:
+    rows = [row(policy, seed, 2.0) for policy in (FLOOR, "estimated_ttft") for seed in (0, 1)]
+    scatter(rows, tmp_path / "one.png")
+    draw([*rows, row("product", 0, 2.0, rate=8.0)], tmp_path / "more.png")
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 2
