@@ -26,20 +26,15 @@ class ClientLeft(Exception):
 
 
 async def read_body(receive: Callable[[], Awaitable[Any]], limit: int, timeout: float) -> bytes:
-    """The whole body. `timeout` in seconds, for a body that comes in pieces.
+    """The whole body. `timeout` in seconds, until its last byte, also for one that never begins.
 
     Raises BodyTooLarge, RequestTimeout or ClientLeft.
     """
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise ClientLeft
-    body = within(message.get("body", b""), limit)
-    if not message.get("more_body", False):
-        return body
-    parts, size = [body], len(body)
+    parts: list[bytes] = []
+    size, more = 0, True
     try:
         async with asyncio.timeout(timeout):
-            while message.get("more_body", False):
+            while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientLeft
@@ -48,9 +43,18 @@ async def read_body(receive: Callable[[], Awaitable[Any]], limit: int, timeout: 
                 if size > limit:
                     raise BodyTooLarge(f"the request's body has more than {limit} bytes")
                 parts.append(part)
+                more = message.get("more_body", False)
     except TimeoutError as error:
         raise RequestTimeout(f"the request's body did not arrive within {timeout:g} s") from error
     return b"".join(parts)
+
+
+def check_length(declared: bytes | None, limit: int) -> None:
+    """`declared` is the request's ``Content-Length``: what can't be taken is refused before it is sent.
+
+    Raises BodyTooLarge."""
+    if declared is not None and declared.isdigit() and int(declared[:20]) > limit:
+        raise BodyTooLarge(f"the request's body has more than {limit} bytes")
 
 
 def within(body: bytes, limit: int) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
-from httptools import HttpParserError, parse_url
+from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserUpgrade, parse_url
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -46,6 +46,8 @@ class _Refusal:
 
 
 _MALFORMED = _Refusal(400, "bad_request", "this is not a well-formed HTTP request")
+_TUNNEL = _Refusal(405, "method_not_allowed", "this server opens no tunnels")
+_METHOD = _Refusal(501, "not_implemented", "this server does not know that method")
 _VERSION = _Refusal(505, "http_version_not_supported", "this server speaks HTTP/1.1 and HTTP/1.0")
 _LARGE = _Refusal(431, "headers_too_large", "the request's line and headers are too large")
 _FRAMING = _Refusal(431, "headers_too_large", "the request's trailers or chunk lines are too large")
@@ -54,6 +56,9 @@ _FULL = _Refusal(503, "too_many_connections", "this server has as many connectio
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%_~-]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(:[0-9]*)?")
 """RFC 9110, section 7.2: what RFC 3986 calls a host, and a port."""
+_BAD_VERSION = "Invalid HTTP version"
+"""How the parser calls a version that there is not, such as 1.2."""
+_UNKNOWN_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40} /[^\s]* HTTP/1\.[0-9]\r?\n")
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -70,10 +75,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._head_bytes = 0
         self._in_head = False
-        self._in_body = False
+        self._in_body = self._body_begun = False
         self._framing_bytes = 0
         self._only_framing = False
         self._trailers = self._trailer_bytes = 0
+        self._upgrade_asked = False
+        self._head_again = False
         self._refusal = _MALFORMED
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
@@ -98,7 +105,12 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.parser is None or self.transport.is_closing():
             return  # refused already; what still comes is not looked at
         self._only_framing = True
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except HttpParserError as error:
+            self.logger.warning("Invalid HTTP request received.")
+            self._refuse(self._why(error, data))
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.max_head:
@@ -113,12 +125,44 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._head_timer is None and self._awaits_head() and not self.transport.is_closing():
             self._start_head_timer()
 
+    def _parse(self, data: bytes) -> None:
+        """Nothing here upgrades, so a request that asks for it is one like any other (RFC 9110, section 7.8).
+        The parser thinks otherwise and stops behind its head, at a known byte: it goes on from there with the
+        framing that the head has given. Raises HttpParserError."""
+        rest = memoryview(data)
+        while True:
+            try:
+                self.parser.feed_data(rest)
+            except HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+                self._go_on_with_the_body()
+            else:
+                return
+
+    def _go_on_with_the_body(self) -> None:
+        """Shows the parser the head again, without what made it stop."""
+        framing = [
+            b"%s: %s\r\n" % header
+            for header in self.headers
+            if header[0] in (b"content-length", b"transfer-encoding")
+        ]
+        self._upgrade_asked, self._head_again = False, True
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % b"".join(framing))
+
     def on_message_begin(self) -> None:
+        if self._head_again:
+            return
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
 
+    def on_url(self, url: bytes) -> None:
+        if not self._head_again:
+            super().on_url(url)
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Trailers are counted and dropped: no field that we know may come as one (RFC 9110, 6.5.1)."""
+        if self._head_again:
+            return
         if not self._in_body:
             super().on_header(name, value)
             return
@@ -128,10 +172,15 @@ class GuardedProtocol(HttpToolsProtocol):
             self._fail(_FRAMING)
 
     def on_headers_complete(self) -> None:
+        if self._head_again:
+            self._head_again = False
+            return
+        self._upgrade_asked = self.parser.should_upgrade()
         self._in_head = False
         self._stop_head_timer()
         self._check_head()
         self._in_body, self._only_framing = True, False
+        self._body_begun = False
         self._framing_bytes = self._trailers = self._trailer_bytes = 0
         self._begin_cycle()
 
@@ -172,11 +221,20 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes, self._only_framing = 0, False
+        self._body_begun = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._upgrade_asked:
+            return  # so the parser says, of the head alone
         self._in_body = False
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self._in_body and self.expect_100_continue and not self._body_begun:
+            # the client may send the body that it asked about or leave it out: what comes could be either
+            self.transport.close()
+        super().on_response_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -191,9 +249,11 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._outlet is not None:
             self._outlet.resumed()
 
-    def send_400_response(self, msg: str) -> None:
-        """Called where the parser gives up: `_check_head` may have said why."""
-        self._refuse(self._refusal)
+    def _why(self, error: HttpParserError, data: bytes) -> _Refusal:
+        """What the client is told where the parser gives up: `_check_head` may have said it."""
+        if self._in_head and isinstance(error, HttpParserInvalidMethodError):
+            return _METHOD if _UNKNOWN_METHOD.match(data) else _MALFORMED
+        return _VERSION if str(error) == _BAD_VERSION else self._refusal
 
     def _awaits_head(self) -> bool:
         return self._in_head or self.cycle is None or self.cycle.response_complete
@@ -204,6 +264,8 @@ class GuardedProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
             self._fail(_VERSION)
+        if self.parser.get_method() == b"CONNECT":
+            self._fail(_TUNNEL)
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in headers)
         if size > self._limits.max_head or len(headers) > self._limits.max_headers:
             self._fail(_LARGE)

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.api.body import ClientLeft, read_body, within
+from gateway.api.body import ClientLeft, check_length, read_body, within
 from gateway.api.call import Call, ReadPrompt, understand
 from gateway.api.client_watch import ClientWatch, DirectWatch, Receive
 from gateway.api.direct import DIRECT, DirectOutlet
@@ -122,7 +122,7 @@ class ProxyService:
         try:
             visit = await self._gate.enter(scope["headers"], endpoint)
             story.key = visit.key_id
-            body = await self._body(receive, direct)
+            body = await self._body(scope["headers"], receive, direct)
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - a coroutine that runs has one
             watch = ClientWatch(receive, outlet, task) if direct is None else DirectWatch(direct, task)
@@ -151,10 +151,11 @@ class ProxyService:
             trace.end(record)
             self._recorder.record(record)
 
-    async def _body(self, receive: Receive, direct: DirectOutlet | None) -> bytes:
+    async def _body(self, headers: Headers, receive: Receive, direct: DirectOutlet | None) -> bytes:
         options = self._options
         body = None if direct is None else direct.whole_body()
         if body is None:
+            check_length(value_of(headers, b"content-length"), options.max_body)
             return await read_body(receive, options.max_body, options.body_timeout)
         return within(body, options.max_body)
 

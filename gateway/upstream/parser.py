@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httptools
 
 from gateway.upstream.chunks import ChunkReader
@@ -11,6 +13,14 @@ from gateway.upstream.wire import Framing, ResponseHead
 MAX_HEAD = 64 * 1024
 """Bytes of status line and headers that a worker may send."""
 _HEAD_END = b"\r\n\r\n"
+_START = re.compile(rb"HTTP/1\.[0-9] [0-9]{3}[ \r]")
+_A_START = b"HTTP/1.1 200 "
+_BARE_LF = re.compile(rb"(?<!\r)\n")
+
+
+def _may_become_a_head(data: bytes) -> bool:
+    """Where not, waiting for the rest of it would be in vain."""
+    return _START.match(data + _A_START[len(data) :]) is not None and _BARE_LF.search(data) is None
 
 
 class AnswerParser:
@@ -107,7 +117,7 @@ class AnswerParser:
                 self._held = data
                 if len(data) > self._max_head:
                     self.error = f"more than {self._max_head} bytes of headers"
-                elif not data.startswith(b"HTTP/1"[: len(data)]):
+                elif not _may_become_a_head(data):
                     self.error = "bytes that are not HTTP"
                 break
             self._read_head(data[: end + 4])

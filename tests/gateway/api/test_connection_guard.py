@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from gateway.api.protocol import ConnectionLimits, GuardedProtocol
 
@@ -169,7 +170,6 @@ async def test_bad_chunk_sizes_are_refused(chunks: bytes) -> None:
     [
         b"GET / HTTP/1.1\r\n\r\n",  # no host
         b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"GET / HTTP/3.7\r\nhost: x\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS on the plain port
         b"nonsense\r\n\r\n",
@@ -226,12 +226,113 @@ async def test_an_honest_host_passes(host: bytes) -> None:
         assert app.headers[0][0] == (b"host", host)
 
 
-@pytest.mark.parametrize("version", [b"2.0", b"0.9"])
+@pytest.mark.parametrize("version", [b"2.0", b"0.9", b"1.2", b"3.0", b"3.7"])
 async def test_other_versions_are_refused(version: bytes) -> None:
     async with guarded() as (app, port):
         answer = await exchange(port, b"GET / HTTP/" + version + b"\r\nhost: x\r\n\r\n" + NEXT)
         assert parsed(answer) == (505, "http_version_not_supported")
         assert app.seen == []
+
+
+@pytest.mark.parametrize("method", [b"BREW", b"get", b"X-DO"])
+async def test_an_unknown_method_is_refused(method: bytes) -> None:
+    """RFC 9110, section 15.6.2."""
+    async with guarded() as (app, port):
+        answer = await exchange(port, method + b" /a HTTP/1.1\r\nhost: x\r\n\r\n" + NEXT)
+        assert parsed(answer) == (501, "not_implemented")
+        assert app.seen == []
+
+
+@pytest.mark.parametrize("target", [b"a:80", b"/"])
+async def test_connect_opens_no_tunnel(target: bytes) -> None:
+    async with guarded() as (app, port):
+        answer = await exchange(port, b"CONNECT " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n" + NEXT)
+        assert parsed(answer) == (405, "method_not_allowed")
+        assert app.seen == []
+
+
+UPGRADES = [
+    b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n",
+    b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n",
+]
+BODIES = [
+    (b"content-length: 37\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: x\r\n\r\nab", NEXT + b"ab"),
+    (b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nt: u\r\n\r\n", b"abcde"),
+    (b"\r\n", b""),
+]
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES)
+@pytest.mark.parametrize(("rest", "body"), BODIES)
+async def test_an_upgrade_is_ignored_and_its_body_stays_its_own(
+    upgrade: bytes, rest: bytes, body: bytes
+) -> None:
+    """RFC 9110, section 7.8. Java's HttpClient asks for h2c in every first request."""
+    first = b"POST /up HTTP/1.1\r\nhost: x\r\n" + upgrade + rest
+    stream = first + first.replace(b"/up", b"/two") + OK
+    seen = [("POST", "/up", body), ("POST", "/two", body), ("POST", "/one", b"abc")]
+    async with guarded() as (app, port):
+        for pieces in ([stream], [stream[i : i + 1] for i in range(len(stream))]):
+            answer = await exchange(port, *pieces)
+            assert answer.count(b"HTTP/1.1 200 OK\r\n") == answer.count(b"HTTP/1.1 ") == 3
+            assert app.seen == seen
+            app.seen.clear()
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES)
+def test_an_upgrade_split_at_every_place(upgrade: bytes) -> None:
+    """The parser itself, since a socket may join what was sent apart."""
+    for rest, body in BODIES:
+        first = b"POST /up HTTP/1.1\r\nhost: x\r\n" + upgrade + rest
+        stream = first + OK
+        for at in range(1, len(stream)):
+            assert _requests(stream[:at], stream[at:]) == [(b"/up", body), (b"/one", b"abc")], (at, rest)
+
+
+def _requests(*pieces: bytes) -> list[tuple[bytes, bytes]]:
+    read: list[tuple[bytes, bytearray]] = []
+    whole: list[bytes] = []
+
+    class Reading(GuardedProtocol):
+        def _begin_cycle(self) -> None:
+            read.append((self.url, bytearray()))
+
+        def on_body(self, body: bytes) -> None:
+            read[-1][1].extend(body)
+
+        def on_message_complete(self) -> None:
+            if not self._upgrade_asked:
+                whole.append(read[-1][0])
+            self._in_body = False if not self._upgrade_asked else self._in_body
+
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    config = uvicorn.Config(app, lifespan="off", log_config=None)
+    config.load()
+    loop = asyncio.new_event_loop()
+    protocol = Reading(config, ServerState(), {}, loop, limits=ConnectionLimits())
+    for piece in pieces:
+        protocol._parse(piece)
+    loop.close()
+    assert whole == [url for url, _ in read]
+    return [(url, bytes(body)) for url, body in read]
+
+
+async def test_an_upgrade_with_two_lengths_is_refused() -> None:
+    async with guarded() as (app, port):
+        head = b"POST / HTTP/1.1\r\nhost: x\r\n" + UPGRADES[0] + b"content-length: 3\r\n"
+        answer = await exchange(port, head + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n" + NEXT)
+        assert parsed(answer) == (400, "bad_request")
+        assert app.seen == []
+
+
+async def test_who_asked_before_sending_its_body_and_was_answered_must_connect_again() -> None:
+    """RFC 9110, section 10.1.1: what it sends next could be the body, or a request."""
+    async with guarded() as (_, port):
+        asked = b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 37\r\nexpect: 100-continue\r\n\r\n"
+        answer = await exchange(port, asked)
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert answer.startswith(b"HTTP/1.1 200")
 
 
 async def test_heads_that_are_too_large() -> None:

@@ -120,14 +120,41 @@ async def test_bombs_and_unknown_encodings() -> None:
         assert engine.seen == []
 
 
-async def test_a_body_that_does_not_come_is_given_up() -> None:
+@pytest.mark.parametrize(
+    ("rest", "continues"),
+    [
+        (b"content-length: 100\r\n\r\n{", False),
+        (b"content-length: 100\r\n\r\n", False),
+        (b"transfer-encoding: chunked\r\n\r\n", False),
+        (b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n", False),
+        (b"content-length: 100\r\nexpect: 100-continue\r\n\r\n", True),
+    ],
+)
+async def test_a_body_that_does_not_come_is_given_up(rest: bytes, continues: bool) -> None:
     options = ServeOptions(body_timeout=0.05)
     async with FaultyEngine(answers()) as engine, serving(engine.url, options=options) as door:
         reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
-        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{" % PATH.encode())
+        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\n%s" % (PATH.encode(), rest))
         answer = await asyncio.wait_for(reader.read(), 10)
-        assert b" 408 " in answer.split(b"\r\n")[0]
-        assert b"connection: close" in answer
+        if continues:
+            answer = answer.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert answer.count(b"connection: close") == 1
+        writer.close()
+        assert engine.seen == []
+
+
+@pytest.mark.parametrize("expect", [b"", b"expect: 100-continue\r\n"])
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(expect: bytes) -> None:
+    """RFC 9110, section 10.1.1: no 100 where the answer is known."""
+    options = ServeOptions(max_body=99)
+    async with FaultyEngine(answers()) as engine, serving(engine.url, options=options) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n%s\r\n" % (PATH.encode(), expect)
+        writer.write(head)
+        answer = await asyncio.wait_for(reader.readuntil(b"}}"), 10)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"more than 99 bytes" in answer
         writer.close()
         assert engine.seen == []
 

@@ -47,6 +47,25 @@ def test_interim_answers_are_skipped() -> None:
         assert (parser.head.status, parser.head.headers) == (404, [(b"content-length", b"3")])
 
 
+@pytest.mark.parametrize(
+    "first",
+    [b"HTTP/1.1 200 OK\nContent-Length: 3\n\nabc", b"HTTP/1.1 200 OK\r\nA: b\n", b"\n", b"SSH-2.0-x\r\n",
+     b"HTTP/2", b"HTTP/1.1 OK", b"HTTP/1.1  200", b"HTTP/1.1 2000", b"HTTP/1.1\r"],
+)  # fmt: skip
+def test_what_can_become_no_head_is_an_error_at_once(first: bytes) -> None:
+    parser = AnswerParser()
+    for pieces in ([first], [first[i : i + 1] for i in range(len(first))]):
+        assert feed(parser, *pieces) == b""
+        assert parser.error == "bytes that are not HTTP"
+
+
+def test_what_may_still_become_a_head_is_waited_for() -> None:
+    parser = AnswerParser()
+    for end in range(1, SIZED.index(b"\r\n\r\n") + 4):
+        feed(parser, SIZED[:end])
+        assert (parser.error, parser.head) == (None, None), SIZED[:end]
+
+
 def test_a_head_answer_has_no_body_whatever_it_announces() -> None:
     parser = AnswerParser()
     assert feed(parser, b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n", method=b"HEAD") == b""
