@@ -78,9 +78,13 @@ class RequestRecord(msgspec.Struct, frozen=True):
         """What it cost: the engine's count, or ours where the engine worked and did not say."""
         if self.usage is not None:
             return self.usage.prompt_tokens + self.usage.completion_tokens
-        if self.worker is None or (self.outcome not in (Outcome.OK, Outcome.CANCELLED) and not self.pieces):
+        if self.worker is None or (self.outcome not in _WORKED and not self.pieces):
             return 0
         return self.prompt_tokens + self.pieces
+
+
+_WORKED = (Outcome.OK, Outcome.CANCELLED, Outcome.SHUT_DOWN)
+"""An engine was at work, whether or not a piece of its answer was seen."""
 
 
 class Recorder(Protocol):

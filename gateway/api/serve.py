@@ -130,11 +130,12 @@ class ProxyService:
         except (ClientLeft, ClientGone):
             story.client_left()
         except asyncio.CancelledError:
-            story.client_left()
-            if watch is None or not watch.gone:
-                raise
-            # it was the watch that cancelled, and nobody waits for the rest of this task
-            watch.absolve()
+            # whoever cancelled, the watch or a server that ends, waits for the end of this task alone
+            if watch is not None and watch.gone:
+                story.client_left()
+                watch.absolve()
+            else:
+                self._cut_off(endpoint, identifier, story, outlet)
         except GatewayError as error:
             # it may not come in, or its body could not even be read
             self._refuse(error, endpoint, identifier, story, outlet)
@@ -306,6 +307,16 @@ class ProxyService:
         error = UpstreamError(f"the worker answered {withheld.status}")
         error.status = withheld.status
         raise error
+
+    def _cut_off(self, endpoint: ProxiedEndpoint, identifier: bytes, story: Story, outlet: Outlet) -> None:
+        """The server ends, and the grace for open answers is over."""
+        error = Unavailable("the server is shutting down", retry_after=1.0)
+        streamed = story.exchange is not None and story.exchange.streamed
+        begun = story.status if outlet.started else error.status
+        if outlet.started and streamed and not outlet.ended:
+            outlet.body(error_event(error, endpoint.dialect), last=True)
+        self._refuse(error, endpoint, identifier, story, outlet)
+        story.status, story.outcome = begun, Outcome.SHUT_DOWN
 
     def _refuse(
         self, error: GatewayError, endpoint: ProxiedEndpoint, identifier: bytes, story: Story, outlet: Outlet

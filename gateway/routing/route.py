@@ -79,6 +79,8 @@ class Outcome(Enum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     """The client left (499)."""
+    SHUT_DOWN = "shut_down"
+    """Cut off by our own end, when the grace for open answers was over: neutral."""
     INTERNAL = "internal_error"
     """A fault of our own: it says nothing about the worker."""
 
