@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from gateway.api.knowledge import ShareMetrics
 from gateway.errors import ConfigError, StoreError
+from gateway.events.balance import Balance
 from gateway.events.shared import Share, SharedIndex, ShareObserver
 from gateway.index.replication.shelf import load_scripts
 from gateway.settings import Settings
@@ -49,6 +50,7 @@ def make_share(
         random=random,
         # epochs of different lives must never meet, whatever a test's seed says
         new_epoch=lambda: secrets.token_hex(8).encode(),
+        balance=Balance(random),
     )
 
 

@@ -1,7 +1,7 @@
 """The follower beside an engine: it writes what the engine holds to Redis, and replicas mirror it.
 
-It competes for the writer's lease like any replica; being there from the engine's start it mostly wins, and
-when it dies a replica takes over.
+It competes for the writer's lease like any replica. When it dies a replica takes over, and hands the worker
+back when an agent is there again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import zmq.asyncio
 
+from gateway.events.balance import Balance
 from gateway.events.followers import Followers
 from gateway.events.ports import IndexSink, NullObserver
 from gateway.events.shared import Share
@@ -38,6 +39,7 @@ def follow(
         clock=time.monotonic,
         random=random,
         new_epoch=lambda: secrets.token_hex(8).encode(),
+        balance=Balance(random, beside=True),
     )
     followers = Followers(
         IndexSink(index), NullObserver(), unit_of=registry.unit_of, context=context, share=share

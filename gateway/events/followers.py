@@ -182,6 +182,7 @@ class Followers:
             plan.unit,
             lambda sink, snapshot: follower(sink, sink.make_ledger, snapshot),
             self._share,
+            movable=plan.source.replay is not None,
         )
 
     def _end(self, worker: WorkerId) -> None:

@@ -2,7 +2,8 @@
 
 Whoever holds the worker's lease follows its engine, applies what it says to its own index at once, and writes
 it to Redis. The others mirror, and try for the lease, which runs out when its holder dies. A successor takes
-the books out of Redis and goes on where they end. A replica that never saw Redis follows for itself alone.
+the books out of Redis and goes on where they end. One that has little to do is handed workers by those who
+have much (`balance`). A replica that never saw Redis follows for itself alone.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from enum import Enum
 from typing import Protocol
 
 from gateway.errors import StoreError
+from gateway.events.balance import Balance
 from gateway.events.books import BookSink, ParentIndex, load_books
 from gateway.events.follower import Follower, FollowerState, FollowerStatus
 from gateway.events.ports import Snapshot
 from gateway.index.replication.mirror import Mirror, MirroredIndex, MirrorState
 from gateway.index.replication.shelf import Grant, Scripts, Shelf
-from gateway.index.replication.writer import Fenced, Terms, Writer
+from gateway.index.replication.writer import Fenced, Terms, Writer, Yields
 from gateway.store.connection import Store
 from gateway.types import BlockKey, Clock, WorkerId
 
@@ -64,8 +66,8 @@ class Share:
     random: Callable[[], float]
     new_epoch: Callable[[], bytes]
     """A name that no epoch had before."""
+    balance: Balance
     terms: Terms = field(default_factory=Terms)
-    writing: set[WorkerId] = field(default_factory=set)
 
 
 class Role(Enum):
@@ -99,8 +101,18 @@ class SharedFollower:
     """`run` it in a task; cancel the task to end it in order."""
 
     def __init__(
-        self, worker: WorkerId, model: str, block_size: int, make_follower: MakeFollower, share: Share
+        self,
+        worker: WorkerId,
+        model: str,
+        block_size: int,
+        make_follower: MakeFollower,
+        share: Share,
+        *,
+        movable: bool = True,
     ) -> None:
+        """`movable` where the engine repeats what a successor did not hear: without, a hand-over would cost
+        all that is known of it."""
+        self._movable = movable
         self._worker = worker
         self._model = model
         self._block_size = block_size
@@ -122,7 +134,8 @@ class SharedFollower:
             while True:
                 await self._live()
         finally:
-            self._share.writing.discard(self._worker)
+            self._share.balance.dropped(self._worker)
+            self._share.balance.forget(self._worker)
             await _end(self._mirroring)
             await _end(self._following)
 
@@ -170,12 +183,15 @@ class SharedFollower:
     # one turn
 
     async def _live(self) -> None:
-        await asyncio.sleep(min(1.0, HESITATE_S * len(self._share.writing)))
+        share, balance = self._share, self._share.balance
+        await asyncio.sleep(min(1.0, HESITATE_S * len(balance.writing)))
         try:
-            grant = await self.shelf.acquire(self._share.owner, self._share.terms.lease_s)
-            if grant is not None:
-                await self._take_over(grant)
+            answer = await self.shelf.contend(share.owner, share.terms.lease_s, balance.asks(self._worker))
+            if isinstance(answer, Grant):
+                await self._take_over(answer)
                 return
+            current = self._mirror.state is MirrorState.FOLLOWING
+            balance.heard(self._worker, answer.writes if current else 0, share.clock())
         except StoreError:
             if self._mirror.loads == 0 and self._following is None:
                 self._follow(None)
@@ -200,7 +216,7 @@ class SharedFollower:
         sink = self._sink
         assert sink is not None  # noqa: S101 (following and sink come and go together)
         sink.writer = writer = self._make_writer(grant, sink, refill)
-        self._share.writing.add(self._worker)
+        self._share.balance.took(self._worker)
         self._share.observer.took_over(self._worker)
         log.info(
             "this replica writes a worker's blocks", extra={"worker": self._worker, "refill": refill or None}
@@ -208,7 +224,7 @@ class SharedFollower:
         try:
             await self._write(writer)
         finally:
-            self._share.writing.discard(self._worker)
+            self._share.balance.dropped(self._worker)
 
     async def _load(self, grant: Grant) -> Snapshot | None:
         sink = BookSink(self._worker, self._share.index, self._model, self._block_size)
@@ -228,11 +244,30 @@ class SharedFollower:
             self._share.observer.fenced(self._worker)
             await self._stop_following()
             self._mirror.distrust()
+        except Yields as asked:
+            await self._hand_over(writer, asked.heir)
         finally:
             if not writing.done():
                 await _end(writing)
                 await _end(self._following)
                 await _leave(writer)
+
+    async def _hand_over(self, writer: Writer, heir: str) -> None:
+        """All that is known here is in Redis before another may write; from then on it is mirrored. Where
+        Redis fails meanwhile, the lease stands or runs out, and this replica mirrors what it has written."""
+        self._share.balance.dropped(self._worker)  # others may be asked for at the same time
+        await self._stop_following()  # nothing more is learned
+        with contextlib.suppress(StoreError, Fenced, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await writer.flush()
+                head = await self.shelf.head()
+                await writer.release(heir)
+                if head is not None and (head.epoch, head.number, head.token) == (*writer.head, writer.token):
+                    self._mirror.adopt(head)  # without a load: the index has it all
+                log.info(
+                    "a worker is handed over to a replica with less to do",
+                    extra={"worker": self._worker, "replica": heir},
+                )
 
     async def _first_of(self, writing: asyncio.Task[None]) -> None:
         """Until the writer is fenced off or the follower fails; either raises."""
@@ -282,6 +317,7 @@ class SharedFollower:
             clock=share.clock,
             terms=share.terms,
             refill=refill,
+            duty=share.balance if self._movable else None,
         )
 
 

@@ -40,6 +40,10 @@ class Keys:
         """String that expires: who writes this worker now."""
         return self._of(worker, "lease")
 
+    def wish(self, worker: WorkerId) -> str:
+        """String that expires: who asks to write this worker, and how many that one writes already."""
+        return self._of(worker, "wish")
+
     def registration(self, worker: WorkerId) -> str:
         """String that expires: JSON of what an agent registered."""
         return self._of(worker, "registration")

@@ -107,6 +107,11 @@ class Mirror:
         """The index was changed by another hand: load anew."""
         self._epoch, self._number, self.state = b"", -1, MirrorState.LOADING
 
+    def adopt(self, head: Head) -> None:
+        """The index is what was written up to `head`, by another hand: go on from there."""
+        self._stand_at(head)
+        self._complete_at, self.state = head.number, MirrorState.FOLLOWING
+
     async def run(self) -> None:
         while True:
             try:

@@ -1,8 +1,11 @@
 #!lua
--- The writer leaves in order: another may take over at once.
--- KEYS: meta lease   ARGV: token, owner
-if redis.call('HGET', KEYS[1], 'token') == ARGV[1] and redis.call('GET', KEYS[2]) == ARGV[2] then
+-- The writer leaves in order: another may take over at once; with an heir, only that one for a while.
+-- KEYS: meta lease wish   ARGV: token, owner, heir or '', its lease in ms
+if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] or redis.call('GET', KEYS[2]) ~= ARGV[2] then return 0 end
+if ARGV[3] == '' then
   redis.call('DEL', KEYS[2])
-  return 1
+else
+  redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+  redis.call('DEL', KEYS[3])
 end
-return 0
+return 1

@@ -54,6 +54,28 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """Another has the right to write."""
+
+    writes: int
+    """How many workers that one writes; 0 where it wants to be left alone, or did not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who would like to be the writer."""
+
+    figure: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    outcome: Outcome
+    asking: Asking | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     entry: bytes
     """Id of the stream entry that was written last."""
@@ -112,29 +134,41 @@ class Shelf:
         keys = store.keys
         self._meta, self._held, self._names = keys.meta(worker), keys.held(worker), keys.names(worker)
         self._aside, self._changes = keys.aside(worker), keys.changes(worker)
-        self._lease = keys.lease(worker)
+        self._lease, self._wish = keys.lease(worker), keys.wish(worker)
 
     # the writer's
 
     async def acquire(self, owner: str, lease_s: float) -> Grant | None:
         """None where another has it."""
+        answer = await self.contend(owner, lease_s, None)
+        return answer if isinstance(answer, Grant) else None
+
+    async def contend(self, owner: str, lease_s: float, figure: int | None) -> Grant | Taken:
+        """Where another has it, it is asked for with this figure, or, with None, not any more."""
         answer = await self._store.script(
-            self._scripts.acquire, [self._meta, self._lease], [owner, _ms(lease_s)]
+            self._scripts.acquire,
+            [self._meta, self._lease, self._wish],
+            [owner, _ms(lease_s), "" if figure is None else figure, _ms(lease_s)],
         )
-        if not answer:
-            return None
+        if len(answer) == 1:
+            return Taken(int(answer[0] or 0))
         token, epoch, number, complete, position, state = answer
         return Grant(token, epoch, int(number), complete == b"1", position, state)
 
-    async def renew(self, token: bytes, owner: str, lease_s: float, keep_s: float) -> Outcome:
-        keys = [self._meta, self._lease, self._held, self._names, self._aside, self._changes]
-        answer = await self._store.script(
-            self._scripts.renew, keys, [token, owner, _ms(lease_s), _ms(keep_s)]
+    async def renew(
+        self, token: bytes, owner: str, lease_s: float, keep_s: float, writes: int = 0
+    ) -> Renewal:
+        """`writes` tells others how many workers this owner writes; 0: leave it alone."""
+        keys = [self._meta, self._lease, self._wish, self._held, self._names, self._aside, self._changes]
+        outcome, *asking = await self._store.script(
+            self._scripts.renew, keys, [token, owner, _ms(lease_s), _ms(keep_s), writes]
         )
-        return Outcome(answer.decode())
+        return Renewal(Outcome(outcome.decode()), _asking(asking[0]) if asking else None)
 
-    async def release(self, token: bytes, owner: str) -> None:
-        await self._store.script(self._scripts.release, [self._meta, self._lease], [token, owner])
+    async def release(self, token: bytes, owner: str, heir: str = "", lease_s: float = 0.0) -> None:
+        """To anyone, or for so many seconds only to the `heir`."""
+        keys = [self._meta, self._lease, self._wish]
+        await self._store.script(self._scripts.release, keys, [token, owner, heir, _ms(lease_s)])
 
     async def apply(
         self, token: bytes, epoch: bytes, number: int, delta: Delta, *, new_epoch: bytes, complete: bool
@@ -220,6 +254,11 @@ class Shelf:
                 yield page
             if not cursor:
                 return
+
+
+def _asking(value: bytes) -> Asking | None:
+    figure, _, owner = value.decode().partition(" ")
+    return Asking(int(figure), owner) if owner else None
 
 
 def _entry(id: bytes, fields: dict[bytes, bytes]) -> Entry:

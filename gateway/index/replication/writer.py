@@ -16,7 +16,7 @@ from typing import Protocol
 
 from gateway.errors import StoreError
 from gateway.index.replication.delta import Delta
-from gateway.index.replication.shelf import Grant, Outcome, Shelf
+from gateway.index.replication.shelf import Asking, Grant, Outcome, Shelf
 from gateway.types import Clock
 
 log = logging.getLogger(__name__)
@@ -47,8 +47,38 @@ class WriterObserver(Protocol):
         ...
 
 
+class Duty(Protocol):
+    """What a process makes of the workers that it writes."""
+
+    def told(self) -> int:
+        """How many they are, for others to hear; 0: leave this one alone."""
+        ...
+
+    def yields(self, asking: int) -> bool:
+        """Whether to hand this worker over to one who asks with that figure."""
+        ...
+
+
+class NoDuty:
+    """Keeps what it writes."""
+
+    def told(self) -> int:
+        return 0
+
+    def yields(self, asking: int) -> bool:
+        return False
+
+
 class Fenced(Exception):
     """Another writes this worker now: what is known here is void."""
+
+
+class Yields(Exception):
+    """Another, named here, is to write this worker from now on."""
+
+    def __init__(self, heir: str) -> None:
+        super().__init__(heir)
+        self.heir = heir
 
 
 class Writer:
@@ -70,8 +100,10 @@ class Writer:
         clock: Clock,
         terms: Terms,
         refill: str = "",
+        duty: Duty | None = None,
     ) -> None:
         """`refill` says why the books are to be written whole first; empty where Redis has them."""
+        self._duty = duty if duty is not None else NoDuty()
         self._shelf = shelf
         self._owner = owner
         self._whole = whole
@@ -113,7 +145,7 @@ class Writer:
         self._filled.set()
 
     async def run(self) -> None:
-        """Raises Fenced. Redis away is waited for."""
+        """Raises Fenced, and Yields where another asks rightly. Redis away is waited for."""
         while True:
             try:
                 await self._step()
@@ -125,22 +157,30 @@ class Writer:
         while self.pending:
             await self._send_next()
 
-    async def renew(self) -> None:
-        """Raises StoreError, Fenced."""
+    async def renew(self) -> Asking | None:
+        """Gives who asks for this worker. Raises StoreError, Fenced."""
         began = self._clock()
         terms = self._terms
-        outcome = await self._shelf.renew(self.token, self._owner, terms.lease_s, terms.keep_s)
-        await self._obey(outcome)
+        renewal = await self._shelf.renew(
+            self.token, self._owner, terms.lease_s, terms.keep_s, self._duty.told()
+        )
+        await self._obey(renewal.outcome)
         self._renew_at = began + terms.renew_s
+        return renewal.asking
 
-    async def release(self) -> None:
-        await self._shelf.release(self.token, self._owner)
+    async def release(self, heir: str = "") -> None:
+        """Raises StoreError."""
+        await self._shelf.release(self.token, self._owner, heir, self._terms.lease_s)
 
     # steps
 
     async def _step(self) -> None:
         if self._clock() >= self._renew_at:
-            await self.renew()
+            asking = await self.renew()
+            # in calm times only: what is pending would have to be flushed first
+            calm = self.pending <= BATCH and not self._refill
+            if asking is not None and calm and self._duty.yields(asking.figure):
+                raise Yields(asking.owner)
         if self.pending:
             await self._send_next()
             return

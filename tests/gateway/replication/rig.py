@@ -14,6 +14,7 @@ import zmq
 import zmq.asyncio
 
 from gateway.errors import StoreError
+from gateway.events.balance import Balance
 from gateway.events.follower import Follower
 from gateway.events.ports import Source
 from gateway.events.shared import Share, SharedFollower
@@ -101,15 +102,17 @@ class Replica:
     """One gateway's part in it: an index, and a follower that shares."""
 
     def __init__(
-        self, name: str, url: str, engine: Engine, context: zmq.asyncio.Context, epochs: Iterator[bytes]
-    ) -> None:
+        self, name: str, url: str, engine: Engine, context: zmq.asyncio.Context, epochs: Iterator[bytes],
+        *, beside: bool = False, movable: bool = True,
+    ) -> None:  # fmt: skip
         self.index = PrefixIndex()
         self.index.add_worker(W)
         self.store = Store(parse_store_url(url), timeout=1.0)
         self.observer = Observer()
         share = Share(
             self.store, load_scripts(), name, self.index, self.observer, time.monotonic, lambda: 0.5,
-            lambda: next(epochs), TERMS,
+            lambda: next(epochs), Balance(lambda: 0.5, beside=beside),
+            TERMS,
         )  # fmt: skip
         self.follower = SharedFollower(
             W, "m", 16,
@@ -118,6 +121,7 @@ class Replica:
                 check_every=0.5,
             ),
             share,
+            movable=movable,
         )  # fmt: skip
         self.task = asyncio.create_task(self.follower.run())
 
@@ -151,19 +155,24 @@ async def _dead(*args: object, timeout: float | None = None) -> object:
 class Group:
     """Two replicas and their engine."""
 
-    def __init__(self, url: str, context: zmq.asyncio.Context) -> None:
+    def __init__(self, url: str, context: zmq.asyncio.Context, *, movable: bool = True) -> None:
         self._url = url
+        self._movable = movable
         self._context = context
         self._epochs = (f"epoch-{number}".encode() for number in itertools.count())
         self._names = itertools.count()
         self.engine = Engine(context)
         self.replicas = [self._replica(), self._replica()]
 
-    def _replica(self) -> Replica:
-        return Replica(f"replica-{next(self._names)}", self._url, self.engine, self._context, self._epochs)
+    def _replica(self, *, beside: bool = False) -> Replica:
+        return Replica(
+            f"replica-{next(self._names)}", self._url, self.engine, self._context, self._epochs,
+            beside=beside, movable=self._movable,
+        )  # fmt: skip
 
-    def join(self) -> Replica:
-        replica = self._replica()
+    def join(self, *, beside: bool = False) -> Replica:
+        """`beside` the engine, as an agent's follower is."""
+        replica = self._replica(beside=beside)
         self.replicas.append(replica)
         return replica
 
@@ -215,9 +224,9 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], timeout: f
 
 
 @asynccontextmanager
-async def group(url: str) -> AsyncIterator[Group]:
+async def group(url: str, *, movable: bool = True) -> AsyncIterator[Group]:
     context = zmq.asyncio.Context()
-    running = Group(url, context)
+    running = Group(url, context, movable=movable)
     try:
         yield running
     finally:

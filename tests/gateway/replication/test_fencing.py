@@ -66,14 +66,14 @@ async def test_the_life_of_a_shelf(server: Server) -> None:
     )  # fmt: skip
     assert await send(shelf, old, 3, adds(C), epoch=b"e1") is Outcome.FENCED
     assert await send(shelf, old, 3, adds(C), new=b"e2") is Outcome.FENCED, "a new epoch of its own neither"
-    assert await shelf.renew(old.token, "old", 60, 60) is Outcome.FENCED
+    assert (await shelf.renew(old.token, "old", 60, 60)).outcome is Outcome.FENCED
     await shelf.release(old.token, "old")
     assert await shelf.acquire("third", 60) is None, "nor can it give away another's lease"
     assert await held(shelf) == {A: (None, 1), B: (A, 2)}, "nothing of it got in"
 
     assert await send(shelf, new, 3, Delta(b"p", b"s", copies={B: -2, C: 1}), epoch=b"e1") is Outcome.OK
     assert await held(shelf) == {A: (None, 1), C: (None, 1)}
-    assert await shelf.renew(new.token, "new", 60, 60) is Outcome.OK
+    assert (await shelf.renew(new.token, "new", 60, 60)).outcome is Outcome.OK
     head = await shelf.head()
     assert head is not None
     assert (head.epoch, head.number, head.token) == (b"e1", 3, new.token), "and who wrote it"

@@ -3,13 +3,14 @@ that does not come back."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from gateway.index.replication.verify import audit
 from tests.conftest import ROOT
-from tests.gateway.replication.rig import W, eventually, group
+from tests.gateway.replication.rig import Replica, W, eventually, group
 from tests.servers import cluster, free_tcp_port, sentinel_group, standalone
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
@@ -61,6 +62,55 @@ async def test_a_writer_that_leaves_in_order_is_succeeded(tmp_path: Path) -> Non
             await pair.writer.leave()
             await pair.engine.remove(2)
             await pair.converged()
+
+
+async def test_a_worker_is_handed_over_while_its_engine_goes_on(tmp_path: Path) -> None:
+    """To the follower beside the engine, that came later. Nothing is lost, doubled or loaded again."""
+    with standalone(tmp_path) as server:
+        async with group(server.url) as fleet:
+            await fleet.engine.store(20)
+            await fleet.converged()
+            before = fleet.writer
+            heard = list(before.observer.heard)
+            agent = fleet.join(beside=True)
+            while agent.role != "writer":
+                await fleet.engine.store(2)
+                await fleet.engine.remove(1)
+                await asyncio.sleep(0.02)
+            await fleet.engine.remove(2)
+            await fleet.converged()
+            assert before.role == "mirror"
+            assert [what for what, _ in agent.observer.heard] == ["loaded", "took over"]
+            assert before.observer.heard == heard, "no load, no fence since"
+            assert fleet.writer is agent, "and it stays"
+            for replica in fleet.replicas:
+                found = await audit(replica.follower.shelf, replica.follower.stand, replica.index)
+                assert found.state == "clean"
+
+
+async def test_an_engine_that_repeats_nothing_is_not_handed_over(tmp_path: Path) -> None:
+    """A successor would miss what comes in between, and all that is known would be void."""
+    with standalone(tmp_path) as server:
+        async with group(server.url, movable=False) as fleet:
+            await fleet.engine.store(20)
+            await fleet.converged()
+            before = fleet.writer
+            agent = fleet.join(beside=True)
+            await eventually(lambda: agent.follower.share_status().mirror == "following")
+            renewals = await _renewals(before, 5)
+            assert (renewals, fleet.writer) == (5, before)
+
+
+async def _renewals(replica: Replica, count: int) -> int:
+    """Waits for so many renewals of the lease that the replica holds."""
+    store, key = replica.store, replica.store.keys.lease(W)
+    seen, last = 0, 0
+    while seen < count and replica.role == "writer":
+        left = await store.command("PTTL", key)
+        seen += left > last
+        last = left
+        await asyncio.sleep(0.02)
+    return seen
 
 
 async def test_a_cleared_worker_is_learned_anew_by_all(tmp_path: Path) -> None:
