@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from gateway.api.json_bound import check_parsing, check_slow_parsing
 from gateway.errors import BodyTooLarge, InvalidRequest, RequestTimeout, UnsupportedEncoding
 from gateway.upstream.redact import encode_members
 
@@ -97,10 +98,11 @@ def _inflate(body: bytes, name: bytes, limit: int) -> bytes:
 
 
 def parse_object(body: bytes) -> Fields:
-    """Raises InvalidRequest that says what is wrong and where.
+    """Raises InvalidRequest that says what is wrong and where, or BodyTooLarge where parsing would take long.
 
     What Python's own parser takes is taken (NaN, lone surrogates…), for that is what engines parse with.
     """
+    check_parsing(body)
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -113,6 +115,7 @@ def parse_object(body: bytes) -> Fields:
 def _parse_leniently(body: bytes) -> Any:
     if not body.strip():
         raise InvalidRequest("the request's body is empty, where a JSON object is needed")
+    check_slow_parsing(body)
     try:
         return json.loads(body.decode("utf-8"))
     except UnicodeDecodeError as error:
