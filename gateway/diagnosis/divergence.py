@@ -4,7 +4,9 @@ A prefix cache is void behind the first token that differs. Two prompts that say
 early (a date in the first line, tools in another order) share little of the cache and much of the text. Both
 are measured: equal leading blocks are what a cache can reuse, equal pieces anywhere are what it could have
 reused. Pieces are cut where the content says so (a hash of three neighbouring tokens), so a token more or
-less in front shifts none of them: content-defined chunking (Muthitacharoen et al., LBFS, SOSP'01).
+less in front shifts none of them: content-defined chunking (Muthitacharoen et al., LBFS, SOSP'01). Where it
+says so nowhere for long (a sentence said over and over has few such places, or none), the last place of the
+lowest hash does: the same one in each repetition. A piece counts as often as both prompts have it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ HEAD_TOKENS = 2048
 _PIECE_TOKENS = 8
 """Mean length of a piece."""
 _LONGEST_PIECE = 64
+_SHORTEST_FORCED = 16
+"""Of a piece that is cut for its length. Text that repeats within the difference is cut alike all through."""
 _BYTES_PER_TOKEN = 4
 _SAME_KIND = 0.5
 """Share of its text that a prompt has in common with another of its kind."""
@@ -40,8 +44,8 @@ class Head:
     """Tokens fingerprinted; the prompt may be longer."""
     blocks: tuple[int, ...]
     """Of each block of 16 from the start."""
-    pieces: Mapping[int, tuple[int, int]]
-    """Fingerprint of a piece → (first token, tokens)."""
+    pieces: Mapping[int, tuple[int, int, int]]
+    """Fingerprint of a piece → (first token, tokens, tokens of all its repetitions)."""
 
 
 def head_of(tokens: array[int], salt: int, *, from_bytes: bool = False) -> Head:
@@ -55,29 +59,45 @@ def head_of(tokens: array[int], salt: int, *, from_bytes: bool = False) -> Head:
     width = BLOCK_SIZE * per_token * TOKEN_BYTES
     whole = len(packed) // width * width
     blocks = tuple(xxh3_64_intdigest(b, salt) for (b,) in struct.iter_unpack(f"{width}s", packed[:whole]))
-    pieces: dict[int, tuple[int, int]] = {}
+    pieces: dict[int, tuple[int, int, int]] = {}
     for start, end in _cuts(symbols, per_token):
         fingerprint = xxh3_64_intdigest(packed[start * TOKEN_BYTES : end * TOKEN_BYTES], salt)
-        first = start // per_token
-        pieces.setdefault(fingerprint, (first, end // per_token - first))
+        here = start // per_token
+        length = end // per_token - here
+        first, one, total = pieces.get(fingerprint, (here, length, 0))
+        pieces[fingerprint] = first, one, total + length
     return Head(len(front), blocks, pieces)
 
 
 def _cuts(symbols: array[int], per_token: int) -> list[tuple[int, int]]:
     below = (1 << 32) // (_PIECE_TOKENS * per_token)
+    longest, shortest = _LONGEST_PIECE * per_token, _SHORTEST_FORCED * per_token
     pieces: list[tuple[int, int]] = []
+    hashes: list[int] = []
     start = before = between = 0
     for i, symbol in enumerate(symbols):
         rolling = (before * 0x9E3779B1 ^ between * 0x85EBCA77 ^ symbol * 0xC2B2AE3D) & 0xFFFFFFFF
         # multiplication mixes upwards: fold the high half in, so that the comparison sees every bit
         rolling = ((rolling ^ rolling >> 15) * 0x2C1B3C6D) & 0xFFFFFFFF
+        hashes.append(rolling)
         before, between = between, symbol
-        if rolling < below or i + 1 - start >= _LONGEST_PIECE * per_token:
-            pieces.append((start, i + 1))
-            start = i + 1
+        if rolling < below:
+            end = i + 1
+        elif i + 1 - start >= longest:
+            end = i + 1 - _after_lowest(hashes[start + shortest - 1 :])
+        else:
+            continue
+        pieces.append((start, end))
+        start = end
     if start < len(symbols):
         pieces.append((start, len(symbols)))
     return pieces
+
+
+def _after_lowest(hashes: list[int]) -> int:
+    """How many come behind the last place of the lowest."""
+    hashes.reverse()
+    return hashes.index(min(hashes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +173,8 @@ def _best(head: Head, others: Sequence[Head]) -> _Match | None:
     """The one with the most text in common, but the longest equal prefix of any: that is what a cache has."""
     best, best_shared, prefix = -1, 0, 0
     for i, other in enumerate(others):
-        shared = sum(head.pieces[p][1] for p in head.pieces.keys() & other.pieces.keys())
+        both = head.pieces.keys() & other.pieces.keys()
+        shared = sum(min(head.pieces[p][2], other.pieces[p][2]) for p in both)
         prefix = max(prefix, equal_blocks(head, other) * BLOCK_SIZE)
         if shared > best_shared:
             best, best_shared = i, shared
@@ -176,7 +197,7 @@ def _change(head: Head, other: Head) -> tuple[int, bool]:
     """(tokens from the first that differ to where text is equal again, whether equal pieces moved)."""
     front = equal_blocks(head, other) * BLOCK_SIZE
     places = sorted(
-        (start, other.pieces[piece][0]) for piece, (start, _) in head.pieces.items() if piece in other.pieces
+        (start, other.pieces[piece][0]) for piece, (start, *_) in head.pieces.items() if piece in other.pieces
     )
     # a phrase that is said twice is found at its first place: one jump back means nothing
     jumps = sum(after < before for (_, before), (_, after) in pairwise(places))
@@ -187,7 +208,9 @@ def _first_gap(head: Head, other: Head, front: int) -> int:
     """Neighbouring pieces of `head` that `other` does not have, the first such run behind `front`. Pieces
     are as fine as it gets: a few tokens around what differs are counted with it."""
     begin = end = front
-    for start, tokens in sorted(place for piece, place in head.pieces.items() if piece not in other.pieces):
+    for start, tokens, _ in sorted(
+        place for piece, place in head.pieces.items() if piece not in other.pieces
+    ):
         if start + tokens <= front:
             continue
         if end == front:

@@ -88,12 +88,18 @@ def _advice(
     curve: ReuseCurve, needed: int, block_size: int, rows: Sequence[FleetRow], found: Divergence
 ) -> list[str]:
     advice: list[str] = []
-    if found.kinds and found.lost_share >= _MATTERS:
+    broken = bool(found.kinds) and found.lost_share >= _MATTERS
+    if broken:
         advice.append(
             f"{percent(found.lost_share)} of prompt tokens repeat, and no prefix cache can use them: "
             f"{divergence_cause(found)}; move what changes behind what stays"
         )
-    if curve.ceiling < _MATTERS:
+    if curve.ceiling < _MATTERS and broken:
+        advice.append(
+            f"as they are, a cache serves {percent(curve.ceiling)} of blocks at best: until what changes has "
+            "moved, choose workers by load"
+        )
+    elif curve.ceiling < _MATTERS:
         advice.append(
             f"prompts share next to nothing ({percent(curve.ceiling)} at best): choose workers by load, and "
             "spend memory on batch size"

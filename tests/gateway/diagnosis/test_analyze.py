@@ -120,6 +120,24 @@ def test_a_date_in_front_is_found_and_said(tmp_path: Path) -> None:
     assert "move what changes behind what stays" in result["advice"][0]
 
 
+def test_an_id_before_a_sentence_said_over_and_over_is_found_and_said(tmp_path: Path) -> None:
+    """About 430 tokens each, 420 of them equal behind an id: no cache has any, and advice says one thing."""
+    sentence = "You are a helpful assistant. "
+    bodies = [chat(f"{n * 7919}.{n} {sentence * 60}", f"q{n}" * 20) for n in range(30)]
+    result = analyze(log(tmp_path / "l", *bodies))
+    (kind,) = result["divergence"]["kinds"]
+    assert kind["prompts"] == 30
+    assert kind["diverges_at_block"] == 0
+    assert kind["equal_text_tokens"] >= 420 - 2 * 64
+    assert result["achievable_hit_rate"] == 0
+    first, second = result["advice"]
+    assert "differ in the first block" in first
+    assert second == (
+        "as they are, a cache serves 0 % of blocks at best: until what changes has moved, choose workers by "
+        "load"
+    )
+
+
 def test_a_fixed_system_prompt_is_praised(tmp_path: Path) -> None:
     system = words(1, 200)
     path = log(tmp_path / "l.jsonl", *(chat(system, words(n, 3)) for n in range(20)))

@@ -6,6 +6,8 @@ from array import array
 from itertools import pairwise
 from random import Random
 
+import pytest
+
 from gateway.diagnosis.divergence import Head, divergence, equal_blocks, head_of
 
 SALT = 7
@@ -24,8 +26,8 @@ def test_pieces_cover_the_text_once() -> None:
     one = head(words(1, 1000))
     spans = sorted(one.pieces.values())
     assert spans[0][0] == 0
-    assert all(start + length == after for (start, length), (after, _) in pairwise(spans))
-    assert sum(length for _, length in spans) == one.tokens == 1000
+    assert all(start + length == after for (start, length, _), (after, *_) in pairwise(spans))
+    assert sum(total for *_, total in spans) == one.tokens == 1000
     assert len(one.blocks) == 1000 // 16
     # a mean of eight tokens a piece, give or take
     assert 80 < len(spans) < 180
@@ -39,20 +41,21 @@ def test_a_token_in_front_shifts_blocks_and_no_pieces() -> None:
     assert len(lost) <= 2
 
 
-def test_a_letter_in_front_shifts_no_pieces_of_bytes() -> None:
-    def of_text(text: str) -> Head:
-        data = text.encode()
-        tokens = array("I")
-        tokens.frombytes(data + bytes(-len(data) % 4))
-        return head_of(tokens, SALT, from_bytes=True)
+def of_text(text: str) -> Head:
+    data = text.encode()
+    tokens = array("I")
+    tokens.frombytes(data + bytes(-len(data) % 4))
+    return head_of(tokens, SALT, from_bytes=True)
 
+
+def test_a_letter_in_front_shifts_no_pieces_of_bytes() -> None:
     text = " ".join(str(n) for n in words(1, 400))
     plain, shifted = of_text(text), of_text("x" + text)
     assert plain.tokens == (len(text) + 3) // 4
     assert len(plain.blocks) == plain.tokens // 16
     assert equal_blocks(plain, shifted) == 0
     assert len(plain.pieces.keys() - shifted.pieces.keys()) <= 2
-    assert 0.99 * plain.tokens <= sum(length for _, length in plain.pieces.values()) <= plain.tokens
+    assert 0.99 * plain.tokens <= sum(total for *_, total in plain.pieces.values()) <= plain.tokens
 
 
 def test_other_salts_give_other_fingerprints() -> None:
@@ -73,6 +76,56 @@ def test_a_changing_first_line_is_found_at_block_0() -> None:
     assert 8 <= kind.changed_tokens <= 8 + 64
     assert not kind.shuffled
     assert 0.8 < found.lost_share < 0.95
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 5, 7, 11, 28, 45])
+def test_a_sentence_said_over_and_over_is_equal_all_of_it(period: int) -> None:
+    """600 tokens of it behind 8 that change: whichever of its tokens are places to cut, and if none is."""
+    for seed in range(8):
+        system = (words(1000 + seed, period) * 600)[:600]
+        heads = [head([*words(100 + n, 5 + n), *system]) for n in range(8)]
+        (kind,) = divergence(heads).kinds
+        assert kind.prompts == 8
+        assert kind.diverges_at_block == 0
+        # up to a longest piece at each end mixes with what is not equal
+        assert 600 - 2 * 64 <= kind.equal_text_tokens <= 600
+        assert not kind.shuffled
+
+
+def test_a_sentence_said_over_and_over_in_bytes() -> None:
+    """1,680 bytes of it, 420 tokens, behind an id whose length changes, and a question."""
+    system = "You are a helpful assistant. " * 58
+    heads = [of_text(f"{n * 7919}.{n} {system}" + f"q{n}" * 20) for n in range(30)]
+    found = divergence(heads)
+    (kind,) = found.kinds
+    assert kind.prompts == 30
+    assert kind.diverges_at_block == 0
+    assert kind.equal_prefix_tokens == 0
+    assert 420 - 2 * 64 <= kind.equal_text_tokens <= 421
+    assert 0.6 < found.lost_share < 0.97
+
+
+def test_repetition_at_the_front_loses_nothing() -> None:
+    system = words(1, 11) * 50
+    assert divergence([head([*system, *words(100 + n, 40)]) for n in range(12)]).kinds == ()
+
+
+def test_a_piece_counts_as_often_as_both_have_it() -> None:
+    """A phrase of 20 tokens, 30 times in one prompt and twice in the others: 40 tokens of 600 are no kind."""
+    phrase = words(1, 20)
+    few = [head([*words(100 + n, 300), *phrase * 2, *words(200 + n, 300)]) for n in range(4)]
+    assert divergence([*few, head(phrase * 30)]).kinds == ()
+
+
+def test_shuffled_tools_whose_descriptions_repeat_are_called_so() -> None:
+    tools = [words(n, 4) + words(50 + n, 9) * 9 for n in range(8)]
+    random, heads = Random(3), []
+    for _ in range(10):
+        random.shuffle(tools)
+        heads.append(head([t for tool in tools for t in tool]))
+    (kind,) = divergence(heads).kinds
+    assert kind.prompts == 10
+    assert kind.shuffled
 
 
 def test_an_id_in_the_middle_is_found_where_it_is() -> None:
