@@ -37,6 +37,8 @@ class GatewayError(Exception):
     def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.told = message
+        """To clients; `message` may name what is none of their business."""
         self.param = param
         self.retry_after = retry_after
 
@@ -112,6 +114,11 @@ class UpstreamError(GatewayError):
     status = 502
     type = "upstream_error"
 
+    def __init__(self, message: str, *, told: str | None = None) -> None:
+        super().__init__(message)
+        if told is not None:
+            self.told = told
+
 
 class UpstreamConnectError(UpstreamError):
     pass
@@ -122,8 +129,8 @@ class UpstreamTimeout(UpstreamError):
 
     status = 504
 
-    def __init__(self, message: str, *, phase: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, phase: str, told: str | None = None) -> None:
+        super().__init__(message, told=told)
         self.phase = phase
 
 

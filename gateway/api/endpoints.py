@@ -66,7 +66,7 @@ class EndpointTable:
         for path in extra_paths:
             if not path.startswith("/") or "*" in path[:-1]:
                 raise ConfigError(f"proxied path {path!r} must start with / and may only end in *")
-            self._add(ProxiedEndpoint(path, methods=("GET", "POST", "PUT", "PATCH", "DELETE")))
+            self._add(ProxiedEndpoint(path, methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")))
 
     def _add(self, endpoint: ProxiedEndpoint) -> None:
         if endpoint.name.endswith("*"):

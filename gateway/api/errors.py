@@ -52,12 +52,12 @@ def error_event(error: GatewayError, dialect: Dialect = Dialect.OPENAI) -> bytes
 
 def _shape(error: GatewayError, dialect: Dialect, *, streamed: bool = False) -> dict[str, object]:
     if dialect is Dialect.MESSAGES:
-        return {"type": "error", "error": {"type": error.type, "message": error.message}}
+        return {"type": "error", "error": {"type": error.type, "message": error.told}}
     if dialect is Dialect.RESPONSES and streamed:
-        return {"type": "error", "code": error.code, "message": error.message, "param": error.param}
+        return {"type": "error", "code": error.code, "message": error.told, "param": error.param}
     return {
         "error": {
-            "message": error.message,
+            "message": error.told,
             "type": error.type,
             "param": error.param,
             "code": error.code,

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from gateway.errors import ConfigError, Forbidden, InvalidRequest
 from gateway.fleet.worker import WorkerSpec
@@ -73,6 +73,8 @@ async def _vet(url: str, field: str, rules: AddressRules, resolve: Resolve) -> s
     host = parts.hostname
     if parts.scheme not in ("http", "https", "tcp") or host is None:
         raise Forbidden(f"{field}: {parts.scheme}:// is for workers that are configured", param=field)
+    if any(segment in (".", "..") for segment in unquote(parts.path).replace("\\", "/").split("/")):
+        raise Forbidden(f"{field}: a path with dot segments leads elsewhere", param=field)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         literal = True
@@ -118,4 +120,5 @@ def _same_host(address: Address, host: str) -> bool:
         bound = ipaddress.ip_address(host)
     except ValueError:
         return address.is_loopback
-    return address == bound or (bound.is_unspecified and address.is_loopback)
+    # a second loopback address is most often the same host's forwarding to the first
+    return address == bound or (address.is_loopback and (bound.is_loopback or bound.is_unspecified))

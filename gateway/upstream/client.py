@@ -14,6 +14,10 @@ from gateway.upstream.timeouts import Timeouts
 from gateway.upstream.wire import Sink, UpstreamRequest
 
 
+def _unreachable(origin: Origin, what: str, why: str = "") -> UpstreamConnectError:
+    return UpstreamConnectError(f"{origin} {what}{why}", told=f"the worker {what}")
+
+
 class UpstreamClient:
     """Belongs to one event loop. How many requests are under way at once is not limited here: leases are.
 
@@ -76,7 +80,7 @@ class UpstreamClient:
         try:
             await self._run(fresh, request, sink, timeouts, deadline)
         except StaleConnection:
-            raise UpstreamConnectError(f"{origin} closed the connection as soon as it was open") from None
+            raise _unreachable(origin, "closed the connection as soon as it was open") from None
 
     async def _run(
         self,
@@ -105,9 +109,10 @@ class UpstreamClient:
                 await loop.create_connection(lambda: connection, origin.host, origin.port, ssl=tls)
         except TimeoutError as error:
             phase = "connect" if limit == timeouts.connect else "total"
-            raise UpstreamTimeout(f"{origin} did not accept a connection in time", phase=phase) from error
+            what = "did not accept a connection in time"
+            raise UpstreamTimeout(f"{origin} {what}", phase=phase, told=f"the worker {what}") from error
         except (OSError, ssl.CertificateError) as error:
-            raise UpstreamConnectError(f"{origin} refused the connection: {error}") from error
+            raise _unreachable(origin, "refused the connection", f": {error}") from error
         if not connection.closed:
             self._open.add(connection)
         return connection

@@ -149,7 +149,8 @@ class Connection(asyncio.Protocol):
             wait = min(due - now, self._timeouts.idle)
             self._timer = self._loop.call_later(wait + _TICK, self._watch_time)
         else:
-            self._fail(UpstreamTimeout(f"{self.origin} did not answer in time ({phase})", phase=phase))
+            what = f"did not answer in time ({phase})"
+            self._fail(UpstreamTimeout(f"{self.origin} {what}", phase=phase, told=f"the worker {what}"))
 
     # -- from the transport -------------------------------------------------------------------------------
 
@@ -173,7 +174,7 @@ class Connection(asyncio.Protocol):
         if data or parser.complete or not self._head_given:
             self._deliver(data)
         if parser.error is not None:
-            self._fail(UpstreamProtocolError(f"{self.origin} sent {parser.error}"))
+            self._fail(self._unreadable(f"sent {parser.error}"))
         elif parser.complete and not done.done():
             done.set_result(None)
 
@@ -206,8 +207,12 @@ class Connection(asyncio.Protocol):
             if not done.done():
                 done.set_result(None)
         elif parser.received:
-            done.set_exception(UpstreamProtocolError(f"{self.origin} closed the connection inside an answer"))
+            done.set_exception(self._unreadable("closed the connection inside an answer"))
         elif self.served:
             done.set_exception(StaleConnection())
         else:
-            done.set_exception(UpstreamConnectError(f"{self.origin} closed the connection without an answer"))
+            what = "closed the connection without an answer"
+            done.set_exception(UpstreamConnectError(f"{self.origin} {what}", told=f"the worker {what}"))
+
+    def _unreadable(self, what: str) -> UpstreamProtocolError:
+        return UpstreamProtocolError(f"{self.origin} {what}", told=f"the worker {what}")

@@ -11,8 +11,8 @@ import pytest
 from gateway.api.endpoints import EndpointTable
 from gateway.api.serve import ServeOptions
 from gateway.errors import ConfigError
-from tests.faults import FaultyEngine, answers
-from tests.gateway.api.rig import http, serving
+from tests.faults import FaultyEngine, Script, answers, hangs, raw
+from tests.gateway.api.rig import fast_timeouts, http, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -196,8 +196,34 @@ async def test_paths_that_configuration_adds() -> None:
     ):
         assert (await client.get(door.url + "/custom?a=1")).status_code == 200
         assert (await client.put(door.url + "/v2/a/b", content=b"x")).status_code == 200
-        assert [seen.method + " " + seen.target for seen in engine.seen] == ["GET /custom?a=1", "PUT /v2/a/b"]
+        assert (await client.head(door.url + "/custom")).status_code == 200
+        assert [seen.method + " " + seen.target for seen in engine.seen] == [
+            "GET /custom?a=1", "PUT /v2/a/b", "HEAD /custom",
+        ]  # fmt: skip
+        options = await client.options(door.url + "/custom")
+        assert options.status_code == 204
+        assert options.headers["allow"] == "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
         assert (await client.get(door.url + "/v2/")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "message"),
+    [
+        (raw(then="close"), 502, "the worker closed the connection without an answer"),
+        (raw(b"SSH-2.0\r\n", then="hang"), 502, "the worker sent bytes that are not HTTP"),
+        (hangs(), 504, "the worker did not answer in time (first_byte)"),
+    ],
+)
+async def test_clients_are_not_told_where_workers_are(script: Script, status: int, message: str) -> None:
+    options = fast_timeouts(whole_answer=0.05)
+    async with FaultyEngine(script) as engine, serving(engine.url, options=options) as door, http() as client:
+        answer = await client.post(door.url + PATH, json={"model": "m", "messages": []})
+        assert (answer.status_code, error_of(answer)["message"]) == (status, message)
+        assert "127.0.0.1" not in answer.text
+        assert engine.url.removeprefix("http://") in (await door.records.next()).error
+        engine.refuse()
+        answer = await client.post(door.url + PATH, json={"model": "m", "messages": []})
+        assert error_of(answer)["message"] == "the worker refused the connection"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,12 @@ async def resolve(host: str) -> list[str]:
         "http://127.0.0.1:8080",  # the gateway itself
         "http://127.0.0.1:8081",
         "http://[::ffff:127.0.0.1]:8081",
+        "http://127.0.0.2:8080",
+        "http://[::1]:8080",
+        "http://[::ffff:127.0.0.9]:8080",
+        "http://10.0.0.7:8000/../admin",
+        "http://10.0.0.7:8000/a/%2e%2E/admin",
+        "http://10.0.0.7:8000/..%5cadmin",
     ],
 )
 async def test_where_no_worker_may_be(url: str) -> None:
