@@ -26,7 +26,8 @@ ABLATION = (
     *(f"{DEFAULT}:work_weight={w}" for w in (1, 1.5, 3, 4)),
     *(f"{DEFAULT}:memory_weight={m}" for m in (0, 0.5, 2, 4)),
     *(f"{DEFAULT}:balance_weight={b}" for b in (0, 0.125, 0.25, 1)),
-    *(f"{DEFAULT}:request_tokens={g}" for g in (0, 256, 1024)),
+    *(f"{DEFAULT}:decode_weight={d}" for d in (0, 0.15, 0.4)),
+    *(f"{DEFAULT}:request_tokens={g}" for g in (0, 256)),
 )
 """One knob at a time around the default."""
 FRONTIER = (

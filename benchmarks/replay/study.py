@@ -12,6 +12,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
@@ -42,18 +43,36 @@ def tasks(experiments: Mapping[str, Experiment]) -> list[Task]:
     return sorted(found, key=lambda task: -len(task[3]) * (task[2].limit or 10_000))
 
 
-def run_point(source: Source, cases: list[Case]) -> list[Row]:
-    """Raises ValueError, OSError."""
+def run_point(source: Source, cases: list[Case], known: list[Row] | None = None) -> list[Row]:
+    """`known` are rows that need not be computed again. Raises ValueError, OSError."""
     content = source.content()
-    rows = [run_case(content, case) for case in cases]
+    by_case = {_case_of(row): row for row in known or []}
+    rows = [by_case.get(_case_of(asdict(case))) or run_case(content, case) for case in cases]
     return with_ceilings(rows, limits_of(content, cases))
 
 
-def run_all(experiments: Mapping[str, Experiment], jobs: int) -> Iterator[tuple[str, int, list[Row]]]:
+def known_rows(out: Path, experiments: Mapping[str, Experiment], again: str) -> dict[str, list[Row]]:
+    """What earlier runs left, but for policies whose names begin with `again`."""
+    found: dict[str, list[Row]] = {}
+    for name in experiments:
+        path = out / f"{name}.json"
+        rows = msgspec.json.decode(path.read_bytes(), type=list[Row]) if path.exists() else []
+        found[name] = [row for row in rows if not str(row["policy"]).startswith(again)]
+    return found
+
+
+def _case_of(row: Mapping[str, object]) -> tuple[object, ...]:
+    names = ("policy", "workers", "blocks_per_worker", "rate", "profile", "replicas", "shared", "seed")
+    return tuple(row[name] for name in names)
+
+
+def run_all(
+    experiments: Mapping[str, Experiment], jobs: int, known: Mapping[str, list[Row]] | None = None
+) -> Iterator[tuple[str, int, list[Row]]]:
     # a process a point: what one has allocated is gone with it
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         running = {
-            pool.submit(run_point, source, cases): (name, place)
+            pool.submit(run_point, source, cases, (known or {}).get(name)): (name, place)
             for name, place, source, cases in tasks(experiments)
         }
         for done in as_completed(running):
@@ -78,8 +97,9 @@ def machine(jobs: int, seconds: float) -> dict[str, str | int | float]:
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
 @click.option("--quick", "small", is_flag=True, help="A few short experiments, to see that all is in order.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=DOCS / "results/routing")
+@click.option("--again", default="", help="Only policies whose names begin so; the others' rows are kept.")
 @click.option("--page", type=click.Path(path_type=Path), default=None, help="Tables go between its markers.")
-def main(names: tuple[str, ...], jobs: int, small: bool, out: Path, page: Path | None) -> None:
+def main(names: tuple[str, ...], jobs: int, small: bool, out: Path, again: str, page: Path | None) -> None:
     """Run the experiments NAMES, all where none is named. With all of them, not --quick, the study's page is
     written too."""
     known = quick() if small else full()
@@ -93,7 +113,7 @@ def main(names: tuple[str, ...], jobs: int, small: bool, out: Path, page: Path |
     console = Console(file=sys.stderr)
     with Progress(console=console, disable=not console.is_terminal) as bar:
         shown = bar.add_task("points", total=len(tasks(wanted)))
-        for name, place, rows in run_all(wanted, jobs):
+        for name, place, rows in run_all(wanted, jobs, known_rows(out, wanted, again)):
             found[name][place] = rows
             bar.advance(shown)
             if len(found[name]) == len(wanted[name].points()):

@@ -67,8 +67,8 @@ def _show(answer: dict[str, Any]) -> None:
         f"{answer['blocks']} blocks that can be cached   tokenizer: {answer['tokenizer']}   "
         f"policy: {answer['policy']}"
     )
-    columns = ("worker", "matched", "uncached", "waiting", "overflow", "excess", "requests", "speed", "score")
-    table = Table(*columns, "verdict")
+    tokens = ("matched", "uncached", "waiting", "decoding", "overflow", "excess")
+    table = Table("worker", *tokens, "requests", "speed", "score", "verdict")
     for row in answer["workers"]:
         score = row["score"]
         table.add_row(
@@ -76,6 +76,7 @@ def _show(answer: dict[str, Any]) -> None:
             str(row["matched_tokens"]),
             str(row["uncached_tokens"]),
             str(row["waiting_tokens"]),
+            str(row["decoding_tokens"]),
             str(row["overflow_tokens"]),
             f"{row['excess_tokens']:.0f}",
             str(row["requests"]),

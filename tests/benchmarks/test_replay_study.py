@@ -16,7 +16,7 @@ from benchmarks.replay.formats import load
 from benchmarks.replay.grid import Experiment, full, quick
 from benchmarks.replay.page import targets, write_between
 from benchmarks.replay.report import draw, scatter
-from benchmarks.replay.study import main, run_all, tasks
+from benchmarks.replay.study import known_rows, main, run_all, tasks
 from benchmarks.replay.trace import shortened
 from benchmarks.replay.verdicts import verdicts
 
@@ -154,6 +154,15 @@ def test_a_study_runs_from_trace_to_tables(tmp_path: Path) -> None:
     assert [row["seed"] for row in rows] == [0, 0, 1, 1]
     assert all(row["bound_ttft_p99_s"] is not None for row in rows)
     json.dumps(rows)
+    # a second time, with one policy's rows taken from what is there
+    rows[0]["ttft_p50_s"] = 77.0
+    (tmp_path / "e.json").write_text(json.dumps(rows))
+    known = known_rows(tmp_path, {"e": experiment}, "estimated")
+    assert [row["policy"] for row in known["e"]] == [FLOOR, FLOOR]
+    again = [row for _name, _place, own in sorted(run_all({"e": experiment}, 1, known)) for row in own]
+    assert [row["ttft_p50_s"] for row in again] == [77.0, *(row["ttft_p50_s"] for row in rows[1:])]
+    assert again[1]["floor_ttft_p50_s"] == 77.0
+    assert known_rows(tmp_path, {"e": experiment}, "") == {"e": []}
 
 
 def test_an_unknown_experiment_is_named() -> None:

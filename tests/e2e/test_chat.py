@@ -71,6 +71,7 @@ def test_the_command_shows_every_term_of_the_score(tiny: Fleet) -> None:
             + 2 * max(row["uncached_tokens"], 16)
             + row["overflow_tokens"]
             + row["excess_tokens"] / 2
+            + row["decoding_tokens"] / 20
             + 16 * row["requests"]
         )
         assert row["score"] == pytest.approx(total / row["prefill_rate"])

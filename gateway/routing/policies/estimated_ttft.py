@@ -1,10 +1,10 @@
 """The default: who would answer first?
 
-    score = (waiting + w × max(uncached, one block) + m × overflow + b × excess + g × active requests)
-            / prefill rate
+    score = (waiting + w × max(uncached, one block) + m × overflow + b × excess + d × decoding
+            + g × active requests) / prefill rate
 
 in tokens. Waiting prefill and the request's own uncached tokens are the time to its first token, in units of
-tokens of an average worker. Four additions:
+tokens of an average worker. Five additions:
 
 - w ≥ 1 prices what the request costs whoever comes after it. With w = 1 a burst of siblings opens a copy of
   their shared prefix on every idle worker, since computing it again takes no longer than waiting for it;
@@ -18,8 +18,9 @@ tokens of an average worker. Four additions:
   them memory and load, evenly. A stranger is a prompt of which nobody holds more than four fifths. Excess
   counts at workers that hold at most half of it, and up to 3.2 times the prompt: with b = ½ and w = 2 more
   than that would drive strangers from a worker that holds four fifths.
-- g guards decode: each active request slows a step by about as much as a few tokens of prefill would, and
-  among equal workers the one with fewer requests wins.
+- decoding is the context that running answers read at every step, d what a token of it slows them and this
+  request down in all. More than a little of it would cost hit rate where many decode.
+- g does the same for what is the same with every request, and where lengths are not known.
 
 At least one block counts as uncached even at a full match (the last token is always computed), so no worker
 ever looks free of charge.
@@ -44,6 +45,7 @@ class EstimatedTTFT:
     work_weight: float = 2.0
     memory_weight: float = 1.0
     balance_weight: float = 0.5
+    decode_weight: float = 0.05
     request_tokens: float = 16.0
     name: str = "estimated_ttft"
     _recent: RecentPrefill = field(default_factory=RecentPrefill, init=False, repr=False)
@@ -53,13 +55,14 @@ class EstimatedTTFT:
     ) -> list[float]:
         prompt, least = request.prompt_tokens, request.block_size
         weight, memory, guard = self.work_weight, self.memory_weight, self.request_tokens
-        more, balance = prompt - least, self.balance_weight
+        more, balance, decode = prompt - least, self.balance_weight, self.decode_weight
         excess = self.excess_tokens(request, loads, matched_tokens) if balance else None
         return [
             (
                 load.waiting_tokens
                 + load.peer_waiting_tokens
                 + weight * (prompt - matched if matched < more else least)
+                + decode * (load.decoding_tokens + load.peer_decoding_tokens)
                 + guard * (load.requests + load.peer_requests)
                 + balance * above
                 + (

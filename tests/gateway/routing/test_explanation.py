@@ -33,13 +33,13 @@ async def test_every_figure_of_a_decision(fleet: Any) -> None:
     assert rows == [
         (b, 96, 104, 208.0, True),
         (c, 0, 200, 400.0, False),
-        (a, 192, 8, 5048.0, False),
+        (a, 192, 8, 5050.0, False),
         (d, 0, 200, None, False),
     ]
     assert [w.verdict for w in told.workers] == [
         "chosen: lowest score",
         "score is 192.0 higher",
-        "score is 4840.0 higher, though it holds 96 tokens more",
+        "score is 4842.0 higher, though it holds 96 tokens more",
         "not a candidate: unhealthy: /health answers 500",
     ]
     busy = told.workers[2]
@@ -55,7 +55,7 @@ async def test_a_score_can_be_redone_from_the_figures_shown(fleet: Any) -> None:
     shown = {w.worker: w for w in told.workers}
     # a: 250 tokens of context and 200 of this prompt in a cache of 320: more than one of the three has
     assert (shown[a].uncached_tokens, shown[a].overflow_tokens, shown[a].prefill_rate) == (104, 130, 1.0)
-    assert shown[a].score == 50 + 2 * 104 + 130 + 16 * 3
+    assert shown[a].score == 50 + 2 * 104 + 130 + 40 / 20 + 16 * 3
     assert (shown[b].uncached_tokens, shown[b].overflow_tokens, shown[b].prefill_rate) == (200, 0, 2.0)
     assert shown[b].score == (500 + 2 * 200 + 16 * 2) / 2.0
 

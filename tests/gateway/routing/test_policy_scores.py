@@ -49,6 +49,12 @@ def test_estimated_ttft_counts_what_peers_sent() -> None:
     assert EstimatedTTFT().score(SHAPE, fleet, [0, 0]) == [2348.0, 2348.0]
 
 
+def test_what_decodes_there_counts_a_little() -> None:
+    fleet = loads({"decoding_tokens": 1000, "peer_decoding_tokens": 200}, {})
+    assert EstimatedTTFT().score(SHAPE, fleet, [0, 0]) == [2060.0, 2000.0]
+    assert EstimatedTTFT(decode_weight=0.0).score(SHAPE, fleet, [0, 0]) == [2000.0, 2000.0]
+
+
 def test_a_full_match_is_never_free() -> None:
     fleet = loads({"requests": 40}, {})
     # one block of 16 twice, and forty requests that decode: 32 + 640; a stranger: 2·300
@@ -164,7 +170,8 @@ def test_context_that_is_in_use_already_needs_no_more_room() -> None:
     load.requests = 100
     # 800 tokens too many, of which 768 are those of the request in flight: 2·16 + 4·32 + 16·100
     shape = RequestShape(prompt_tokens=1000, keys=keys)
-    assert EstimatedTTFT(memory_weight=4.0).score(shape, [load], [992]) == [1760.0]
+    # and a twentieth of the 1000 that decode
+    assert EstimatedTTFT(memory_weight=4.0).score(shape, [load], [992]) == [1810.0]
 
 
 def test_product() -> None:
