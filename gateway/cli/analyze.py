@@ -56,7 +56,7 @@ def command(
         encoder = choose_encoder(tokenizer_path=tokenizer).encoder
     prompts, unread = asyncio.run(_read(None if str(log) == "-" else log, encoder))
     if not prompts:
-        raise ConfigError(f"{log}: no line is a request ({unread} lines read)")
+        raise ConfigError(f"{log}: no line is a request ({unread:,} read)")
     result = analyse(prompts, unread, workers=workers, blocks_each=blocks_per_worker)
     if as_json:
         click.echo(json.dumps({**msgspec.to_builtins(result), "tokenizer": encoder.name}, indent=2))
@@ -74,12 +74,20 @@ async def _read(log: Path | None, encoder: PromptEncoder) -> tuple[list[LoggedPr
 def _show(result: Analysis, encoder: PromptEncoder) -> None:
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 110)
     about = "" if encoder.exact or not result.divergence.prompts else "about "
+    distinct = "about " if result.distinct_estimated else ""
+    prompts = "1 prompt" if result.prompts == 1 else f"{result.prompts:,} prompts"
     console.print(
-        f"{result.prompts:,} prompts, {about}{result.tokens:,} tokens, {result.blocks:,} blocks of "
-        f"{result.block_size} that can be cached, {result.distinct_blocks:,.0f} of them distinct"
+        f"{prompts}, {about}{result.tokens:,} tokens, {result.blocks:,} blocks of "
+        f"{result.block_size} that can be cached, {distinct}{result.distinct_blocks:,.0f} of them distinct"
     )
     if result.unread_lines:
-        console.print(f"{result.unread_lines:,} lines are no requests and were left out")
+        one = result.unread_lines == 1
+        told = (
+            "1 line is no request and was"
+            if one
+            else f"{result.unread_lines:,} lines are no requests and were"
+        )
+        console.print(f"{told} left out")
     console.print(f"achievable hit rate: {percent(result.achievable_hit_rate)} of blocks\n")
     sizes = Table("cache, blocks", "hit rate", title="one cache for all", title_justify="left")
     for size, rate in result.hit_rate_by_blocks:

@@ -92,11 +92,13 @@ def command(
 
     Exit status: 0 it fits, 1 it does not, 2 the request makes no sense.
     """
+    if model is not None and model_option is not None:
+        raise click.UsageError("name the model once: as MODEL or with --model")
     try:
         request = msgspec.convert(
             {
                 **{key: value for key, value in fields.items() if value is not None},
-                "model": model_option or model or "",
+                "model": model or model_option or "",
                 "input_mean": tokens_in[0],
                 "input_longest": tokens_in[1],
                 "output_mean": tokens_out[0],

@@ -28,6 +28,8 @@ class Analysis:
     block_size: int
     blocks: int
     distinct_blocks: float
+    distinct_estimated: bool
+    """Counted on a sample, scaled."""
     achievable_hit_rate: float
     """Of one cache that never forgets."""
     hit_rate_by_blocks: tuple[tuple[int, float], ...]
@@ -68,6 +70,7 @@ def analyse(
         block_size=block_size,
         blocks=int(curve.blocks),
         distinct_blocks=curve.distinct,
+        distinct_estimated=curve.sampled_share < 1,
         achievable_hit_rate=curve.ceiling,
         hit_rate_by_blocks=rates,
         blocks_needed=needed,

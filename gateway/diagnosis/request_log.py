@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import sys
+import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -23,6 +27,7 @@ from gateway.types import BlockKey, CacheScope
 
 TRACE_BLOCK = 512
 """Tokens that one id of a Mooncake trace stands for, where the line does not say."""
+_GZIP = b"\x1f\x8b"
 _WRAPPERS = ("body", "request", "request_body")
 _ANTHROPIC = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 """Kinds of blocks that Anthropic's messages alone have."""
@@ -147,14 +152,19 @@ def records_of(path: Path | None) -> Iterator[bytes]:
 
 
 def lines_of(path: Path | None) -> Iterator[bytes]:
-    """Of a file, plain or gzip, or of stdin for None. Raises ConfigError."""
-    if path is None:
-        yield from sys.stdin.buffer
-        return
+    """Of a file, plain or gzip, or of stdin for None; without the mark of UTF-8 that some editors put first.
+    Raises ConfigError."""
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if packed else path.open("rb") as lines:
-            yield from lines
-    except (OSError, EOFError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+        with nullcontext(sys.stdin.buffer) if path is None else path.open("rb") as file:
+            # a pipe can't be read again from its start, so it is only looked at
+            ahead = BufferedReader(cast(RawIOBase, file))
+            packed = ahead.peek(len(_GZIP)).startswith(_GZIP)
+            try:
+                lines: Iterator[bytes] = iter(gzip.GzipFile(fileobj=ahead) if packed else ahead)
+                yield next(lines, b"").removeprefix(codecs.BOM_UTF8)
+                yield from lines
+            finally:
+                # or it would close stdin
+                ahead.detach()
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"cannot read {path or 'stdin'}: {error}") from error

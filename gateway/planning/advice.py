@@ -39,8 +39,16 @@ class Sequences:
 
 
 def lengths(deployment: Deployment, pool: BlockPool, request: PlanRequest) -> Lengths:
-    """As long as the workload's longest request, within what the model knows and the pool holds."""
+    """As long as the workload's longest request, within what the model knows and the pool holds. Raises
+    InvalidRequest where not even a mean request is within what the model knows."""
     known = deployment.shape.max_positions or UNBOUNDED
+    if deployment.workload.mean_tokens > known:
+        workload = deployment.workload
+        raise InvalidRequest(
+            f"a mean request has {workload.mean_tokens:,} tokens ({workload.input_mean:,} in,"
+            f" {workload.output_mean:,} out) and {deployment.shape.name} knows {known:,} positions",
+            param="input_mean",
+        )
     fits = pool.longest(known)
     if request.max_model_len is not None:
         return _given(deployment, request.max_model_len, known=known, fits=fits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, Protocol, TypeVar
 
@@ -110,7 +110,7 @@ class Catalog(msgspec.Struct, frozen=True):
         return _find(self.scenarios, name, what="scenario", param="scenario")
 
 
-def _find(entries: Iterable[N], name: str, *, what: str, param: str) -> N:
+def _find(entries: Sequence[N], name: str, *, what: str, param: str) -> N:
     """By name or alias; case, the owner before a slash and endings that change no shape do not matter."""
     wanted = _plain(name)
     known: dict[str, N] = {}
@@ -120,7 +120,7 @@ def _find(entries: Iterable[N], name: str, *, what: str, param: str) -> N:
     if wanted in known:
         return known[wanted]
     close = difflib.get_close_matches(wanted, known, n=5, cutoff=0.5)
-    hint = f"did you mean {', '.join(close)}?" if close else f"--list names all {len(known)}"
+    hint = f"did you mean {', '.join(close)}?" if close else f"--list names all {len(entries)}"
     raise InvalidRequest(f"no {what} {name!r} in the table; {hint}", param=param)
 
 

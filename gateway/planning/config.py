@@ -38,6 +38,8 @@ _REFUSED = {
     ),
 }
 _ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "albert", "deberta-v2", "modernbert")
+_RECURRENT = ("mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm")
+"""Model types without attention. Some of their configs have no field that tells."""
 MOST_LAYERS = 10_000
 
 
@@ -115,6 +117,11 @@ def _refuse(config: Config) -> None:
     if config.model_type in _ENCODERS and not config.flag("is_decoder"):
         raise InvalidRequest(
             f"{config.name}: {config.model_type} is an encoder, it keeps no K/V", param="config.model_type"
+        )
+    if config.model_type in _RECURRENT:
+        raise InvalidRequest(
+            f"{config.name}: {config.model_type} keeps a recurrent state, no K/V: it is not planned for",
+            param="config.model_type",
         )
     for key, why in _REFUSED.items():
         # empty, 0, or groups of one layer: the model has none of it

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 _VLLM_KV = {"fp8": "fp8", "int8": "int8_per_token_head", "int4": "int4_per_token_head"}
 _SGLANG_KV = {"fp8": "fp8_e4m3"}
+_ROCM = {
+    "vllm": {"repository": "vllm/vllm-openai-rocm"},
+    "sglang": {"repository": "lmsysorg/sglang", "tag": "SET-A-ROCM-TAG"},
+}
+"""vLLM builds its releases for ROCm under a name of its own, SGLang under tags that name ROCm's version and
+the GPU: which one there is must be looked up, and the chart's own would be CUDA's."""
+MODEL_TO_SET = "SET/THE NAME OR PATH THAT THE ENGINE LOADS"
+"""In place of a path on this machine. With its blanks, it is neither a repository nor a likely path."""
 _EVENTS = {"enable_kv_cache_events": True, "publisher": "zmq", "topic": "kv-events"}
 _ENDPOINTS = {"endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558"}
 
@@ -42,9 +50,28 @@ def sglang_kv(deployment: Deployment) -> KvPrecision:
 
 
 def model_argument(deployment: Deployment) -> str:
-    """What an engine is told to load: the repository or path that the shape was read from."""
-    source = deployment.shape.source.removeprefix("https://huggingface.co/")
-    return source.removesuffix("/config.json") if source != "config given" else deployment.shape.name
+    """What an engine is told to load: the repository that the shape was read from. Of files on this machine
+    nothing says where an engine finds them."""
+    source = deployment.shape.source
+    name = source.removeprefix("https://huggingface.co/")
+    return MODEL_TO_SET if name == source else name
+
+
+def to_set(deployment: Deployment) -> list[str]:
+    """What the chart values leave to whoever deploys them."""
+    notes = []
+    if model_argument(deployment) == MODEL_TO_SET:
+        notes.append(
+            "chart values: the model was read from a config or file, so `model:` is a placeholder; set it to"
+            " the repository, or the path in the container, that the engine loads"
+        )
+    if deployment.gpu.vendor == "amd":
+        notes.append(
+            "chart values: the chart's own images are CUDA's; `image:` names ROCm's in their place. Set"
+            " `image.tag` to a release that has one: vLLM's tags are its versions, SGLang's name ROCm and the"
+            " GPU"
+        )
+    return notes
 
 
 def _vllm(deployment: Deployment, max_model_len: int, max_num_seqs: int) -> list[str]:
@@ -113,13 +140,15 @@ def _values(deployment: Deployment, engine_type: str, flags: list[str]) -> str:
     for flag in flags:
         name, _, value = flag.partition(" ")
         args.append(f"{name}={value.strip(chr(39))}" if value else name)
-    engine = {
+    engine: dict[str, object] = {
         "type": engine_type,
         "model": model_argument(deployment),
         "replicas": deployment.replicas,
         "args": args,
         "resources": {"limits": {vendor: deployment.tensor_parallel}},
     }
+    if deployment.gpu.vendor == "amd":
+        engine["image"] = _ROCM[engine_type]
     if deployment.gpu.product:
         engine["nodeSelector"] = {label: deployment.gpu.product}
     return yaml.safe_dump({"engine": engine}, sort_keys=False, width=200)

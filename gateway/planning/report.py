@@ -102,7 +102,7 @@ def build(
             *_slow(deployment, latency),
             *engine_flags.unsupported(deployment),
         ],
-        notes=_notes(deployment),
+        notes=[*_notes(deployment), *engine_flags.to_set(deployment)],
         flags=flags,
     )
 

@@ -168,6 +168,35 @@ def test_wrapped_bodies_gzip_and_lines_that_are_none(tmp_path: Path) -> None:
     assert result["achievable_hit_rate"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_pipe_is_read_packed_or_not_and_a_byte_order_mark_is_no_text(packed: bool) -> None:
+    """Three equal prompts of 160 tokens: nine blocks each; none is lost to the mark or to looking ahead."""
+    line = json.dumps({"model": "m", "prompt": "x" * 640}).encode() + b"\n"
+    data = b"\xef\xbb\xbf" + 3 * line
+    command_line = [sys.executable, "-m", "gateway", "analyze", "-", "--json"]
+    ran = subprocess.run(
+        command_line, input=gzip.compress(data) if packed else data, cwd=ROOT, capture_output=True, check=True
+    )
+    result = json.loads(ran.stdout)
+    assert (result["prompts"], result["unread_lines"], result["blocks"]) == (3, 0, 27)
+    assert result["distinct_estimated"] is False
+
+
+def test_a_broken_gzip_is_said_to_be_so(tmp_path: Path) -> None:
+    path = tmp_path / "l.gz"
+    path.write_bytes(gzip.compress(b'{"prompt": "x"}\n' * 99)[:-20])
+    ran = CliRunner().invoke(command, [str(path)])
+    assert isinstance(ran.exception, ConfigError)
+    assert f"cannot read {path}" in str(ran.exception)
+
+
+def test_one_is_one(tmp_path: Path) -> None:
+    path = log(tmp_path / "l", {"model": "m", "prompt": "x" * 640}, {"nothing": 1})
+    shown = CliRunner().invoke(command, [str(path)], catch_exceptions=False).output
+    assert shown.startswith("1 prompt, ")
+    assert "1 line is no request and was left out" in shown
+
+
 def test_adapters_of_another_salt_share_nothing(tmp_path: Path) -> None:
     body = {"model": "m", "prompt": "x" * 640}
     path = log(tmp_path / "l.jsonl", body, {**body, "cache_salt": "s"}, {**body, "model": "n"})

@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 from gateway.cli.plan import command
 from gateway.planning import Catalog, Plan
 
+MODELS = len(Catalog.builtin().models)
+
 
 def run(*args: str) -> Result:
     return CliRunner(env={"COLUMNS": "200"}).invoke(command, list(args))
@@ -61,6 +63,10 @@ def test_a_model_file_and_own_figures(tmp_path: Path) -> None:
     assert found["workload"]["prefix"] == 1000
     assert found["workload"]["input_longest"] == 8000
     assert found["max_model_len"] == 8704  # 8,500 rounded up to 256
+    # the path is one of this machine: whoever deploys names what the engine loads
+    for values in (found["flags"]["values"], found["flags"]["sglang_values"]):
+        assert msgspec.yaml.decode(values)["engine"]["model"] == "SET/THE NAME OR PATH THAT THE ENGINE LOADS"
+    assert any("`model:` is a placeholder" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize("scenario", ["chat", "document-qa", "long-document", "real-time-chat"])
@@ -104,7 +110,9 @@ def test_what_does_not_fit_is_status_1_and_says_how_many_would() -> None:
         (["qwen2-7b", "--gpu", "l4", "--gpu-memory-utilization", "90"], "share above 0"),
         (["qwen2-7b", "--gpu", "l4", "--tokens-in", "0"], "input_mean must be at least 1"),
         (["qwen2-7b", "--gpu", "l4", "--tokens-in", "0", "--prefix", "50%"], "input_mean must be at least 1"),
-        (["nosuch", "--gpu", "l4"], "no model 'nosuch' in the table; --list names all"),
+        (["nosuch", "--gpu", "l4"], f"no model 'nosuch' in the table; --list names all {MODELS}\n"),
+        (["qwen2-7b", "--model", "qwen2-7b", "--gpu", "l4"], "as MODEL or with --model"),
+        (["qwen2-7b", "--gpu", "l4", "--tokens-in", "100000"], "100,300 tokens (100,000 in, 300 out)"),
         (["qwen2-7b", "--gpu", "l4", "--tokens-in", "many"], "not MEAN or MEAN:LONGEST"),
         (["qwen2-7b", "--gpu", "l4", "--prefix", "most"], "neither tokens nor a share"),
         (["qwen2-7b", "--gpu", "l4", "--scenario", "dreams"], "no scenario 'dreams'"),

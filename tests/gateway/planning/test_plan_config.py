@@ -190,6 +190,8 @@ def test_gpt_oss_checkpoints_have_their_published_size() -> None:
         ({"num_experts": 4, "num_experts_per_tok": 8}, "8 experts a token of 4"),
         ({"is_encoder_decoder": True}, "encoder-decoder"),
         ({"mamba_d_state": 128}, "mamba_d_state"),
+        ({"model_type": "mamba"}, "mamba keeps a recurrent state"),
+        ({"model_type": "rwkv"}, "rwkv keeps a recurrent state"),
     ],
 )
 def test_configs_that_cannot_be_counted_are_refused_by_field(changes: dict[str, Any], message: str) -> None:

@@ -423,6 +423,25 @@ def test_chart_values_for_either_engine() -> None:
     assert "--max-running-requests=57" in found.flags.sglang_values
 
 
+def test_amd_gets_images_of_rocm() -> None:
+    """The chart's own are CUDA's. vLLM has a repository for ROCm, SGLang tags that must be looked up."""
+    found = planned(gpu="mi300x")
+    image = {"repository": "vllm/vllm-openai-rocm"}
+    assert msgspec.yaml.decode(found.flags.values)["engine"]["image"] == image
+    sglang = {"repository": "lmsysorg/sglang", "tag": "SET-A-ROCM-TAG"}
+    assert msgspec.yaml.decode(found.flags.sglang_values)["engine"]["image"] == sglang
+    assert any("`image:` names ROCm's" in note for note in found.notes)
+    assert "image" not in msgspec.yaml.decode(planned().flags.values)["engine"]
+    assert not any("chart values" in note for note in planned().notes)
+
+
+def test_a_mean_request_beyond_what_the_model_knows_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="knows 32,768 positions") as refused:
+        planned(input_mean=32_468 + 1, output_mean=300)
+    assert refused.value.param == "input_mean"
+    assert planned(input_mean=32_468, output_mean=300).max_model_len == 32_768
+
+
 def test_what_engines_cannot_do_is_said() -> None:
     assert any("SGLang has no int8 K/V" in warning for warning in planned(kv="int8").warnings)
     assert any("need a checkpoint quantised so" in warning for warning in planned(weights="int4").warnings)
