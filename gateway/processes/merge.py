@@ -55,6 +55,7 @@ RULES: Mapping[str, Rule] = {
     "gateway_discovery_workers": Rule.MOST,
     "gateway_discovery_unusable": Rule.MOST,
     "gateway_redis_up": Rule.LEAST,
+    "gateway_redis_evicts": Rule.MOST,
     "gateway_redis_pending_entries": Rule.SUM,
     "gateway_mirror_current": Rule.LEAST,
     "gateway_index_writer": Rule.SUM,

@@ -75,6 +75,7 @@ class Store:
         self._up = False
         self._reason = "not connected yet"
         self._failures = 0
+        self._evicts = ""
         self._quiet_until = float("-inf")
         self._told = True
 
@@ -84,6 +85,11 @@ class Store:
     @property
     def status(self) -> StoreStatus:
         return StoreStatus(self._up, "" if self._up else self._reason, self._failures)
+
+    @property
+    def evicts(self) -> str:
+        """The policy by which it throws away what it was given, as last checked; empty where it does not."""
+        return self._evicts
 
     async def command(self, *args: Argument, timeout: float | None = None) -> Any:
         """One command, keys first as Redis has them. Raises StoreError; it may have been carried out then."""
@@ -116,9 +122,11 @@ class Store:
         answer = await self.command("INFO", "memory")
         # a cluster answers for each of several nodes; one that evicts is one too many
         infos = answer.values() if isinstance(answer, dict) and "maxmemory_policy" not in answer else [answer]
+        self._evicts = ""
         for info in infos:
             policy = info.get("maxmemory_policy", "noeviction") if isinstance(info, dict) else "noeviction"
             if policy != "noeviction" and int(info.get("maxmemory", 0)):
+                self._evicts = policy
                 raise ConfigError(
                     f"Redis at {self.url} evicts what it was given (maxmemory-policy {policy}): "
                     "set maxmemory-policy to noeviction"

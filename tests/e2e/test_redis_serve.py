@@ -94,6 +94,18 @@ def test_a_redis_that_evicts_is_refused(tmp_path: Path) -> None:
     assert "set maxmemory-policy to noeviction" in ended.stderr
 
 
+def test_told_to_wait_it_serves_with_a_redis_that_evicts_and_says_so(
+    tmp_path: Path, spawn: Spawn, free_port: Callable[[], int]
+) -> None:
+    ports = free_port(), free_port()
+    with standalone(tmp_path, "--maxmemory", "50mb", "--maxmemory-policy", "volatile-ttl") as server:
+        gateway = serve(spawn, ports, server.url, "--worker", NOBODY, "--redis-wait")
+        gateway.wait_http(f"http://127.0.0.1:{ports[0]}/health")
+        assert "(maxmemory-policy volatile-ttl): set maxmemory-policy to noeviction" in gateway.output()
+        shown = httpx.get(f"http://127.0.0.1:{ports[1]}/metrics", trust_env=False, timeout=30).text
+        assert "\ngateway_redis_evicts 1.0\n" in shown
+
+
 def test_a_url_that_can_not_be_one() -> None:
     ended = cli("serve", "--port", "0", "--worker", NOBODY, "--redis-url", "http://:pw@h")
     assert ended.returncode == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +17,7 @@ from gateway.index.replication.writer import Fenced, Writer
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
 from tests.replication_rig import KEYS, NODES, Engine, Replica, redis_holdings
-from tests.servers import Server, standalone
+from tests.servers import Server, server_binaries, standalone
 
 STEPS = st.lists(
     st.one_of(
@@ -30,9 +31,9 @@ STEPS = st.lists(
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with standalone(tmp_path_factory.mktemp("redis")) as running:
+@pytest.fixture(scope="module", params=server_binaries(), ids=os.path.basename)
+def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
+    with standalone(tmp_path_factory.mktemp("redis"), binary=request.param) as running:
         yield running
 
 

@@ -17,6 +17,7 @@ from gateway.fleet.sharing.registrations import Registrations
 from gateway.fleet.sharing.sharing import LoadSharing
 from gateway.metrics import Gauge
 from gateway.store.connection import Store
+from gateway.store.eviction import EvictionWatch
 from gateway.types import Clock
 
 
@@ -39,6 +40,8 @@ class Replicas:
     ) -> None:
         peers = Peers(me, board, place)
         self.sharing = LoadSharing(me, RedisBus(store), board, peers, clock=clock, random=random.random)
+        self.eviction = EvictionWatch(store, random=random.random)
+        self._store = store
         self.models = SharedModels(store, seen, registry, wall=time.time, random=random.random)
         self.discovery = (
             RedisDiscovery(Registrations(store, time.time), registry, clock=clock, random=random.random)
@@ -49,12 +52,14 @@ class Replicas:
     def start(self) -> None:
         self.sharing.start()
         self.models.start()
+        self.eviction.start()
         if self.discovery is not None:
             self.discovery.start()
 
     async def close(self) -> None:
         if self.discovery is not None:
             await self.discovery.close()
+        await self.eviction.close()
         await self.models.close()
         await self.sharing.close()
 
@@ -64,6 +69,11 @@ class Replicas:
         def gauge(name: str, text: str, value: float) -> Gauge:
             return Gauge(name, text, (), [((), value)])
 
+        yield gauge(
+            "gateway_redis_evicts",
+            "1 where Redis' maxmemory-policy throws away what it was given.",
+            float(bool(self._store.evicts)),
+        )
         yield gauge("gateway_peers", "Other replicas that are heard.", len(status.peers))
         yield gauge(
             "gateway_sharing_up",

@@ -60,6 +60,8 @@ each('HDEL', names)
 each('HSET', aside)
 each('HDEL', aside)
 
+-- what a renewal finds less than this was taken away by somebody else
+redis.call('HSET', meta, 'blocks', redis.call('HLEN', held), 'named', redis.call('HLEN', names))
 redis.call('HSET', meta, 'epoch', target, 'n', number, 'by', token,
   'complete', complete, 'position', position, 'books', books)
 redis.call('XADD', changes, 'MAXLEN', '~', length, '*',

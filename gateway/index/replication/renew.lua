@@ -7,6 +7,11 @@ local token = redis.call('HGET', KEYS[1], 'token')
 if not token then return {'lost'} end
 local holder = redis.call('GET', KEYS[2])
 if token ~= ARGV[1] or (holder and holder ~= ARGV[2]) then return {'fenced'} end
+local known = redis.call('HMGET', KEYS[1], 'blocks', 'named')
+for at = 1, 2 do
+  -- evicted, or deleted by hand
+  if known[at] and tonumber(known[at]) ~= redis.call('HLEN', KEYS[at + 3]) then return {'lost'} end
+end
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 redis.call('HSET', KEYS[1], 'writes', ARGV[5])
 for at = 1, #KEYS do

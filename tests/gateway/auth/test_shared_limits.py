@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,14 +16,14 @@ from gateway.auth.shared_limits import SharedLimiter
 from gateway.errors import RateLimited, Unavailable
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
-from tests.servers import Server, standalone
+from tests.servers import Server, server_binaries, standalone
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with standalone(tmp_path_factory.mktemp("limits")) as running:
+@pytest.fixture(scope="module", params=server_binaries(), ids=os.path.basename)
+def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
+    with standalone(tmp_path_factory.mktemp("redis"), binary=request.param) as running:
         yield running
 
 

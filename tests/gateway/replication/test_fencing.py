@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,16 +13,16 @@ from gateway.index.replication.wire import Name
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
 from gateway.types import BlockKey, WorkerId
-from tests.servers import Server, standalone
+from tests.servers import Server, server_binaries, standalone
 
 pytestmark = pytest.mark.anyio
 
 A, B, C = (BlockKey(number) for number in (2**63 + 1, 2, 3))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with standalone(tmp_path_factory.mktemp("redis")) as running:
+@pytest.fixture(scope="module", params=server_binaries(), ids=os.path.basename)
+def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
+    with standalone(tmp_path_factory.mktemp("redis"), binary=request.param) as running:
         yield running
 
 

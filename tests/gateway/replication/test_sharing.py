@@ -165,6 +165,28 @@ async def test_an_emptied_redis_is_refilled(tmp_path: Path) -> None:
             await pair.converged()
 
 
+@pytest.mark.parametrize("key", ["held", "names", "meta", "changes", "lease"])
+async def test_a_key_that_was_evicted_is_written_anew(tmp_path: Path, key: str) -> None:
+    with standalone(tmp_path) as server:
+        async with group(server.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            with server.client() as admin:
+                assert admin.delete(getattr(pair.writer.store.keys, key)(W)) == 1
+
+            async def clean() -> bool:
+                return all(
+                    [
+                        (await audit(r.follower.shelf, r.follower.stand, r.index)).state == "clean"
+                        for r in pair.replicas
+                    ]
+                )
+
+            await eventually(clean)
+            await pair.engine.store(5)
+            await pair.converged()
+
+
 async def test_a_redis_that_hangs_past_the_lease(tmp_path: Path) -> None:
     with standalone(tmp_path) as server:
         async with group(server.url) as pair:

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.errors import ConfigError, StoreError
 from gateway.store.connection import Store
+from gateway.store.eviction import EvictionWatch
 from gateway.store.scripts import Script
 from gateway.store.url import parse_store_url
 from tests.servers import Cluster, SentinelGroup, Server, cluster, sentinel_group, server_binaries, standalone
@@ -214,3 +215,27 @@ async def test_a_moved_slot_is_followed(masters: Cluster) -> None:
     assert masters.owner(key) is not source
     assert await store.script(ADD, [key], [1]) == 2
     await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_policy_that_changes_while_it_runs_is_noticed_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with standalone(tmp_path, "--maxmemory", "100mb") as server, server.client() as admin:
+        store = Store(parse_store_url(server.url), timeout=10)
+        watch = EvictionWatch(store, random=lambda: 0.5)
+        await watch.look()
+        assert store.evicts == ""
+        admin.config_set("maxmemory-policy", "allkeys-lfu")
+        await watch.look()
+        await watch.look()
+        assert store.evicts == "allkeys-lfu"
+        admin.config_set("maxmemory-policy", "noeviction")
+        await watch.look()
+        assert store.evicts == ""
+        server.kill()
+        await watch.look()
+        told = [(r.levelname, "evicts" in r.message) for r in caplog.records if r.name.endswith("eviction")]
+        assert told == [("ERROR", True), ("INFO", False)]
+        await store.close()
