@@ -71,6 +71,7 @@ from gateway.reload import Reloader, show_to_workers
 from gateway.routing.encoders import EncoderBook
 from gateway.routing.registry import make_policy
 from gateway.routing.router import Router
+from gateway.routing.shadow import watched
 from gateway.security import Security, make_limiter, secure, worker_authorization
 from gateway.settings import Settings
 from gateway.shared_index import check_store, make_share, make_store
@@ -237,7 +238,7 @@ def build(settings: Settings) -> App:
     limiter = make_limiter(settings, store, clock)
     security = secure(settings, limiter, GateMetrics(metrics))
     show_to_workers(control, worker_authorization(settings))
-    table = policies(settings, random)
+    table = policies(settings, random, observer)
     queue = admission(settings)
     router = Router(
         registry,
@@ -314,6 +315,7 @@ def build(settings: Settings) -> App:
                 view=view,
                 metrics=metrics.registry,
                 make_policy=lambda name, params: make_policy(name, params, random=random),
+                watch=lambda acting, watching, model: watched(acting, watching, model, observer),
                 vet=security.vet,
                 readiness=readiness,
                 more=(
@@ -325,7 +327,7 @@ def build(settings: Settings) -> App:
             )
         ),
         security=security,
-        reloader=Reloader(settings, specs, registry, service, table, security, control, random),
+        reloader=Reloader(settings, specs, registry, service, table, security, control, random, observer),
         registry=registry,
         router=router,
         index=index,

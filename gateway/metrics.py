@@ -121,7 +121,12 @@ class Metrics:
         )
         self.shadow_gain = counter(
             "gateway_shadow_gain_tokens",
-            "Tokens of work that the shadow policy's choices would have saved, by its own estimate.",
+            "Tokens ahead of first tokens that the shadow policy's choices would have saved.",
+            ("model", "policy"),
+        )
+        self.shadow_loss = counter(
+            "gateway_shadow_loss_tokens",
+            "Tokens ahead of first tokens that the shadow policy's choices would have added.",
             ("model", "policy"),
         )
         self.refusals = counter(

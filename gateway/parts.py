@@ -25,9 +25,11 @@ from gateway.fleet.worker import WorkerSpec
 from gateway.prompt.files import has_tokenizer_files
 from gateway.routing.admission import Admission, QueueLimits
 from gateway.routing.encoders import FROM_BYTES, FROM_ENGINE
+from gateway.routing.observer import RoutingObserver
 from gateway.routing.policy import Policy
 from gateway.routing.registry import make_policy
-from gateway.routing.table import PolicyTable
+from gateway.routing.shadow import watched
+from gateway.routing.table import EVERY_MODEL, PolicyTable
 from gateway.security import asks_for_keys, worker_authorization
 from gateway.settings import Settings
 from gateway.types import Clock
@@ -95,12 +97,16 @@ def tokenizers(settings: Settings) -> dict[str, str]:
     return settings.tokenizers
 
 
-def policies(settings: Settings, random: Random) -> PolicyTable:
-    def make(name: str, params: dict[str, Any] | None = None) -> Policy:
-        return make_policy(name, params, random=random)
+def policies(settings: Settings, random: Random, observer: RoutingObserver) -> PolicyTable:
+    def make(model: str, name: str, params: dict[str, Any] | None = None) -> Policy:
+        acting = make_policy(name, params, random=random)
+        if not settings.shadow_policy:
+            return acting
+        return watched(acting, make_policy(settings.shadow_policy, random=random), model, observer)
 
-    default = make(settings.policy, {k: _number(v) for k, v in settings.policy_params.items()})
-    return PolicyTable(default, {model: make(name) for model, name in settings.model_policies.items()})
+    params = {k: _number(v) for k, v in settings.policy_params.items()}
+    default = make(EVERY_MODEL, settings.policy, params)
+    return PolicyTable(default, {model: make(model, name) for model, name in settings.model_policies.items()})
 
 
 def _number(value: object) -> object:

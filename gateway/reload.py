@@ -17,6 +17,7 @@ from gateway.errors import ConfigError
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import WorkerSpec
 from gateway.parts import policies, serve_options, worker_specs
+from gateway.routing.observer import RoutingObserver
 from gateway.routing.table import PolicyTable
 from gateway.security import Security
 from gateway.settings import Settings
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 LIVE = frozenset(
     (
         "workers", "workers_file", "aliases", "worker_api_key_file",
-        "policy", "policy_params", "model_policies",
+        "policy", "policy_params", "model_policies", "shadow_policy",
         "tries", "connect_timeout", "first_byte_timeout", "whole_answer_timeout", "idle_timeout",
         "total_timeout", "max_body_bytes", "body_timeout", "retry_pause",
         "door", "door_fields", "door_headers", "door_answer_fields",
@@ -50,6 +51,7 @@ class Reloader:
     security: Security
     control: httpx.AsyncClient
     random: Random
+    observer: RoutingObserver
     _started_with: Settings = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,12 +60,13 @@ class Reloader:
     def reload(self, new: Settings) -> list[str]:
         """Names of changed settings that wait for a restart. Raises ConfigError, and then nothing changed."""
         changed = _differences(self.settings, new)
-        specs, table, options = worker_specs(new), policies(new, self.random), serve_options(new)
+        table = policies(new, self.random, self.observer)
+        specs, options = worker_specs(new), serve_options(new)
         waiting = self.security.reload(new)
         self.service.reconfigure(options)
         show_to_workers(self.control, options.worker_authorization)
         # a policy that was switched through admin stays, unless the settings speak of policies anew
-        if changed & {"policy", "policy_params", "model_policies"}:
+        if changed & {"policy", "policy_params", "model_policies", "shadow_policy"}:
             self.policies.replace(table)
         self.registry.set_aliases(new.aliases)
         self._exchange(specs)

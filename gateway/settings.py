@@ -136,6 +136,9 @@ class Settings(BaseSettings):
     policy: str = Field("estimated_ttft", description="routing policy of all models that name none")
     policy_params: dict[str, Any] = Field(default_factory=dict, description="its parameters")
     model_policies: dict[str, str] = Field(default_factory=dict, description="model → policy name")
+    shadow_policy: str = Field(
+        "", description="decides beside the acting policy, and only metrics see what it would have done"
+    )
     index_max_blocks: int = Field(4_000_000, ge=1, description="cap of the prefix index, in blocks")
     placement_ttl: float = Field(5.0, gt=0, description="seconds a promise lives without its event")
     seed: int | None = Field(None, description="fixes tie-breaks; for tests")

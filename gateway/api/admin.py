@@ -26,10 +26,13 @@ from gateway.prompt.reader import read_prompt
 from gateway.routing.explain import Explanation, explain
 from gateway.routing.policy import Policy
 from gateway.routing.router import Router
+from gateway.routing.table import EVERY_MODEL
 from gateway.types import WorkerId
 
 Vet = Callable[[WorkerSpec], Awaitable[WorkerSpec]]
 """Raises Forbidden for an address where no worker may be; gives back what it has checked."""
+Watch = Callable[[Policy, Policy, str], Policy]
+"""(acting, watching, model) → the acting one, watched."""
 MakePolicy = Callable[[str, dict[str, Any]], Policy]
 """(name, parameters) → policy. Raises ConfigError, which lists what there is."""
 
@@ -65,6 +68,9 @@ class PolicyChange(BaseModel):
     model: str | None = Field(
         None, description="for one model; without it, for all that have none of their own"
     )
+    shadow: str | None = Field(
+        None, description="a policy that decides beside it, with its own defaults; only metrics see what"
+    )
 
 
 class Workers(BaseModel):
@@ -78,6 +84,7 @@ def create_admin(
     view: FleetView,
     metrics: CollectorRegistry,
     make_policy: MakePolicy,
+    watch: Watch,
     vet: Vet,
     readiness: Callable[[], str | None],
     more: Sequence[APIRouter] = (),
@@ -143,8 +150,8 @@ def create_admin(
 
     @app.get("/admin/policy", tags=["routing"])
     async def policy() -> dict[str, str]:
-        """Policy by model; ``*`` is the default."""
-        return router.policies.names()
+        """Policy by model; ``*`` is the default, ``shadow:`` and a model who decides beside it."""
+        return _policies(router)
 
     @app.put("/admin/policy", tags=["routing"])
     async def set_policy(change: PolicyChange) -> dict[str, str]:
@@ -152,20 +159,22 @@ def create_admin(
         made = make_policy(change.policy, change.params)
         if change.model is not None:
             _check_model(change.model, registry)
+        if change.shadow is not None:
+            made = watch(made, make_policy(change.shadow, {}), change.model or EVERY_MODEL)
         router.policies.set(made, change.model)
-        return router.policies.names()
+        return _policies(router)
 
     @app.delete("/admin/policy", tags=["routing"])
     async def reset_policy(model: Annotated[str, Query()]) -> dict[str, str]:
         """The model follows the default again."""
-        own = sorted(router.policies.names().keys() - {"*"})
+        own = sorted(router.policies.names().keys() - {EVERY_MODEL})
         if model not in own:
             listed = ", ".join(own) or "none"
             raise NotFound(
                 f"model {model!r} has no policy of its own; those that have: {listed}", param="model"
             )
         router.policies.reset(model)
-        return router.policies.names()
+        return _policies(router)
 
     @app.post("/admin/explain", tags=["routing"], openapi_extra=_ANY_BODY)
     async def explain_request(
@@ -191,6 +200,11 @@ def create_admin(
     for routes in more:
         app.include_router(routes)
     return app
+
+
+def _policies(router: Router) -> dict[str, str]:
+    shadows = router.policies.shadows()
+    return router.policies.names() | {f"shadow:{model}": name for model, name in shadows.items()}
 
 
 def _done(known: bool, worker: str) -> dict[str, str]:

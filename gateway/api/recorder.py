@@ -153,7 +153,8 @@ class MetricsObserver:
 
     def shadowed(self, model: str, policy: str, agrees: bool, gain_tokens: float) -> None:
         self._metrics.shadow.labels(model, policy, "true" if agrees else "false").inc()
-        self._metrics.shadow_gain.labels(model, policy).inc(max(0.0, gain_tokens))
+        metric = self._metrics.shadow_gain if gain_tokens >= 0 else self._metrics.shadow_loss
+        metric.labels(model, policy).inc(abs(gain_tokens))
 
 
 class GateMetrics:

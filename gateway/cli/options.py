@@ -66,6 +66,7 @@ def settings_options(function: F) -> F:
             "--model-policy", "model_policies", multiple=True, metavar="MODEL=POLICY",
             help="Policy of one model.",
         ),
+        click.option("--shadow-policy", help="Decides beside the acting one; only metrics see what."),
         click.option("--index-max-blocks", type=int, help="Cap of the prefix index, in blocks.  [4000000]"),
         click.option("--tries", type=int, help="Workers tried before the first byte.  [3]"),
         click.option("--queue-size", type=int, help="Requests of one model that may wait.  [256]"),

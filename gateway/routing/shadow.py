@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.fleet.load import WorkerLoad
+from gateway.routing.observer import RoutingObserver
 from gateway.routing.policy import Committing, Policy, RequestShape
 
 
@@ -62,6 +63,15 @@ class Shadow:
         for policy, choice in ((self.acting, index), (self.watching, other)):
             if isinstance(policy, Committing):
                 policy.chosen(request, loads, matched_tokens, choice)
+
+
+def watched(acting: Policy, watching: Policy, model: str, observer: RoutingObserver) -> Shadow:
+    """`observer` hears of each decision, under `model`."""
+
+    def tell(agrees: bool, gain: float) -> None:
+        observer.shadowed(model, watching.name, agrees, gain)
+
+    return Shadow(acting, watching, tell)
 
 
 def _ahead(request: RequestShape, load: WorkerLoad, matched: int) -> float:

@@ -8,7 +8,10 @@ from typing import TypeAlias
 
 from gateway.fleet.load import WorkerLoad
 from gateway.routing.policy import Committing, Policy, RequestShape
+from gateway.routing.shadow import Shadow
 
+EVERY_MODEL = "*"
+"""Stands for all models that have no policy of their own."""
 Chosen: TypeAlias = Callable[[RequestShape, Sequence[WorkerLoad], Sequence[int], int], None]
 
 
@@ -48,7 +51,15 @@ class PolicyTable:
 
     def names(self) -> dict[str, str]:
         """Policy name by model; the default under ``*``."""
-        return {"*": self._default.policy.name, **{m: s.policy.name for m, s in self._per_model.items()}}
+        return {model: slot.policy.name for model, slot in self._slots()}
+
+    def shadows(self) -> dict[str, str]:
+        """Who watches, by model, where somebody does."""
+        policies = ((model, slot.policy) for model, slot in self._slots())
+        return {model: policy.watching.name for model, policy in policies if isinstance(policy, Shadow)}
+
+    def _slots(self) -> list[tuple[str, Slot]]:
+        return [(EVERY_MODEL, self._default), *self._per_model.items()]
 
 
 def _slot(policy: Policy) -> Slot:

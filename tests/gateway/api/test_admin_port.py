@@ -63,6 +63,22 @@ async def test_the_api_description_knows_that_shape_alone(free_port: Callable[[]
     assert told["paths"]["/admin/explain"]["post"]["requestBody"]["required"] is True
 
 
+async def test_a_second_policy_may_watch(free_port: Callable[[], int]) -> None:
+    async with admin_of(free_port(), shadow_policy="least_requests") as admin:
+        watched = {"*": "estimated_ttft", "shadow:*": "least_requests"}
+        assert (await admin.get("/admin/policy")).json() == watched
+        own = {"policy": "round_robin", "model": "m", "shadow": "product"}
+        told = await admin.put("/admin/policy", json=own)
+        assert told.json() == watched | {"m": "round_robin", "shadow:m": "product"}
+        refused = await admin.put("/admin/policy", json={**own, "shadow": "nonsense"})
+        assert refused.status_code == 400
+        # who says nothing of a shadow has none
+        plain = await admin.put("/admin/policy", json={"policy": "product"})
+        assert plain.json() == {"*": "product", "m": "round_robin", "shadow:m": "product"}
+        gone = await admin.delete("/admin/policy", params={"model": "m"})
+        assert gone.json() == {"*": "product"}
+
+
 async def test_a_model_gets_a_policy_of_its_own_and_loses_it_again(free_port: Callable[[], int]) -> None:
     async with admin_of(free_port(), aliases={"other": "m"}) as admin:
         own = {"policy": "round_robin", "model": "m"}

@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.load import LoadVector
+from gateway.fleet.load import LoadVector, WorkerLoad
+from gateway.routing.observer import NullObserver
 from gateway.routing.policies.counting import LeastRequests, RoundRobin
 from gateway.routing.policies.estimated_ttft import EstimatedTTFT
+from gateway.routing.policy import RequestShape
 from gateway.routing.registry import make_policy
-from gateway.routing.shadow import Shadow
+from gateway.routing.shadow import Shadow, watched
+from gateway.types import WorkerId
 
 pytestmark = pytest.mark.anyio
 PROMPT = list(range(1000, 1200))
@@ -51,6 +54,22 @@ async def test_without_a_preference_the_shadow_agrees(make_fleet: Any) -> None:
     for i in range(4):
         (await fleet.route([i] * 10)).lease.release()
     assert (shadow.counts.decisions, shadow.counts.differing) == (4, 0)
+
+
+async def test_an_observer_hears_whose_choice_it_was() -> None:
+    class Heard(NullObserver):
+        told: list[tuple[str, str, bool, float]]
+
+        def shadowed(self, model: str, policy: str, agrees: bool, gain_tokens: float) -> None:
+            self.told.append((model, policy, agrees, gain_tokens))
+
+    heard = Heard()
+    heard.told = []
+    shadow = watched(RoundRobin(), LeastRequests(), "m", heard)
+    loads = [WorkerLoad(WorkerId("a"), requests=1), WorkerLoad(WorkerId("b"))]
+    shadow.chosen(RequestShape(100), loads, [40, 0], 0)
+    # b has fewer requests, and would have to compute 100 tokens in place of 60
+    assert heard.told == [("m", "least_requests", False, -40.0)]
 
 
 async def test_policies_with_turns_keep_theirs(make_fleet: Any) -> None:
