@@ -99,7 +99,7 @@ _GIVEN: set[int] = set()
 
 
 def free_tcp_port(*, bus: bool = False) -> int:
-    """A port that was free a moment ago, another one each time; with `bus`, the one 10,000 above it as well."""
+    """A port that was free a moment ago, each time another; with `bus`, the one 10,000 above it as well."""
     while True:
         with socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", 0))
