@@ -7,6 +7,7 @@ request costs. These are only ever changed from the event loop's thread, and tha
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -67,8 +68,8 @@ class _Family(Collector, Generic[Series]):
         if not labels:
             self._series[()] = self._new()
 
-    def _new(self) -> Series:
-        raise NotImplementedError
+    @abstractmethod
+    def _new(self) -> Series: ...
 
     def labels(self, *values: object) -> Series:
         """The series of these values, in the label names' order. Raises ValueError for another number."""
@@ -94,11 +95,11 @@ class _Family(Collector, Generic[Series]):
             self._add(family, key, series)
         return [family]
 
-    def _family(self) -> Metric:
-        raise NotImplementedError
+    @abstractmethod
+    def _family(self) -> Metric: ...
 
-    def _add(self, family: Metric, key: tuple[str, ...], series: Series) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _add(self, family: Metric, key: tuple[str, ...], series: Series) -> None: ...
 
 
 class Counter(_Family[Count]):
