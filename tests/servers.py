@@ -204,6 +204,11 @@ class Cluster:
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{m.port}" for m in self.masters)
 
+    def whole(self) -> bool:
+        """Every node says of every slot that its master is there. One that returns is believed after two
+        node timeouts."""
+        return all(_cluster_info(master)["cluster_slots_ok"] == "16384" for master in self.masters)
+
     def owner(self, key: str) -> Server:
         """The master that has this key's slot."""
         with self.masters[0].client() as client:
@@ -225,6 +230,14 @@ class Cluster:
                 a.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
             for client in (b, a):
                 client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+
+
+def _cluster_info(server: Server) -> dict[str, str]:
+    with server.client() as client:
+        info = client.execute_command("CLUSTER", "INFO")
+    if not isinstance(info, dict):
+        info = dict(line.split(":", 1) for line in _text(info).split() if ":" in line)
+    return {_text(k): _text(v) for k, v in info.items()}
 
 
 def _slot_rows(slots: object) -> list[tuple[int, int, int]]:
@@ -270,11 +283,7 @@ def _join(servers: list[Server]) -> None:
                 client.execute_command("CLUSTER", "MEET", "127.0.0.1", servers[0].port)
 
     def settled(server: Server) -> bool:
-        with server.client() as client:
-            info = client.execute_command("CLUSTER", "INFO")
-        if not isinstance(info, dict):
-            info = dict(line.split(":", 1) for line in _text(info).split() if ":" in line)
-        texts = {_text(k): _text(v) for k, v in info.items()}
+        texts = _cluster_info(server)
         return (
             texts["cluster_state"] == "ok"
             and texts["cluster_slots_assigned"] == "16384"

@@ -60,7 +60,7 @@ class BlockTree:
         """Of a snapshot, in no order: key, key before it or 0, copies that `holding` has of it. They are not
         used by it: when they were, nobody knows any more. Equal keys become one int, kept in `same`."""
         nodes, parents, leaves, bit = self.nodes, holding.parents, self.leaves, holding.bit
-        one = same.setdefault
+        ghosts, shared, one = self.ghosts, self._shared, same.setdefault
         for number, before, copies in records:
             key = one(number, number)
             parent = one(before, before) if before else None
@@ -68,6 +68,12 @@ class BlockTree:
                 nodes[key] = bit
                 parents[key] = parent
                 leaves[key] = 0
+                if parent is not None:
+                    self._adopt(parent)
+            elif copies == 1 and ghosts.get(key, key) is None:  # a child of it came first
+                del ghosts[key]
+                nodes[key] = shared(nodes[key] | bit)
+                parents[key] = parent
                 if parent is not None:
                     self._adopt(parent)
             else:

@@ -77,6 +77,7 @@ class Registrations:
         """Registers it, or renews it."""
         keys, worker = self._store.keys, registration.id
         await self._store.command("ZADD", keys.workers(), f"{self._wall() + self._lease_s:.3f}", worker)
+        await self._store.command("EXPIRE", keys.workers(), int(2 * FORGET_S))
         lease_ms = int(self._lease_s * 1000)
         await self._store.command("SET", keys.registration(worker), encode(registration), "PX", lease_ms)
 

@@ -48,7 +48,7 @@ class Pace:
     """Something is said at least so often."""
     retry: float = 0.5
     """After an error."""
-    echo: float = 3.0
+    echo: float = 2.0
     """One that did not hear its own words for so long has a dead connection."""
 
 

@@ -227,6 +227,7 @@ async def test_a_registration_runs_out_unless_it_is_renewed(server: Server) -> N
         draining.id: RegistrationState.DRAINING,
     }
     with server.client() as client:
+        assert 600 < client.ttl(store.keys.workers()) <= 1200, "with the last worker the list goes too"
         client.delete(store.keys.registration(ready.id))
     now[0] += 601 + 8
     assert list((await book.list()).lapsed) == []  # long silent: forgotten
