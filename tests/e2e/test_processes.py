@@ -17,6 +17,8 @@ import httpx
 import psutil
 import pytest
 
+from gateway.store.keys import Keys
+from gateway.types import WorkerId
 from tests.e2e.conftest import Fleet, wait_until
 from tests.e2e.replicas import Engine, Site, site
 from tests.e2e.test_lifecycle import run
@@ -315,6 +317,38 @@ def test_a_killed_process_is_started_again_and_no_other_is_disturbed(front: Fron
     assert {number: after[number] for number in (1, 2)} == {number: before[number] for number in (1, 2)}
     # what the killed one had counted is not lost: a sum that falls would read as a restart of all
     wait_until(lambda: admin.metric("gateway_requests_total") == requests + 6 - doomed, 30, "the sum")
+
+
+def writers(front: Front) -> dict[str, str]:
+    """Which process's life holds each worker's lease; empty where one is free."""
+    keys = Keys("pgw")
+    with front.redis.client() as client:
+        held = {e.url: client.get(keys.lease(WorkerId(e.url))) for e in front.engines}
+    return {url: owner.decode() for url, owner in held.items() if owner is not None}
+
+
+def test_a_killed_process_is_succeeded_as_writer_and_the_next_one_gets_its_share(tmp_path: Path) -> None:
+    """Each process is a replica of its own: of four workers two processes write two each, then and now."""
+    with standalone(tmp_path / "redis") as redis, site(tmp_path / "site", redis.url) as here:
+        front = front_of(here, redis, processes=2, engines=4)
+
+        def even() -> bool:
+            return sorted(Counter(writers(front).values()).values()) == [2, 2]
+
+        wait_until(even, 60, "two and two")
+        for turn, engine in enumerate(front.engines):
+            body = {"model": "sim", "prompt": [turn] * 200, "max_tokens": 1}
+            httpx.post(engine.url + "/v1/completions", json=body, trust_env=False, timeout=60)
+        settle(front)
+        before = set(writers(front).values())
+        doomed = front.pids()[0]
+        os.kill(doomed, signal.SIGKILL)
+        wait_until(lambda: front.pids().get(0, doomed) != doomed, 30, "another in its place")
+        front.wait()
+        wait_until(even, 60, "two and two again")
+        assert len(before & set(writers(front).values())) == 1, "the other one wrote all the time"
+        settle(front)
+        wait_until(lambda: front.gateway.metric("gateway_index_writer") == 4, 30, "one writer a worker")
 
 
 def test_all_are_replaced_under_load_and_no_request_fails(front: Front) -> None:
