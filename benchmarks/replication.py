@@ -169,7 +169,7 @@ def measure(rounds: int) -> Row:
         lines, memory = Path(folder) / "rounds", Path(folder) / "memory"
         lines.touch()
         env = {**os.environ, "CHAOS_ROUNDS": str(rounds), "CHAOS_RESULTS": str(lines)}
-        command = [sys.executable, "-m", "pytest", "-m", "heavy", "-q", "-rfE", "--tb=short", *TESTS]
+        command = [sys.executable, "-m", "pytest", "-m", "heavy", "-v", "-rfE", "--tb=short", *TESTS]
         failed = play(command, env)
         subprocess.run(
             [sys.executable, "-m", "benchmarks.redis_memory", "--json", str(memory)], cwd=ROOT, check=True
