@@ -17,6 +17,10 @@ from gateway.store.url import StoreKind, StoreUrl
 
 Client: TypeAlias = "Redis | RedisCluster"
 
+CLIENT_ERRORS = (exceptions.RedisError, exceptions.RedisClusterException, OSError, RuntimeError)
+"""All that a call may end in where Redis is the reason. A RuntimeError is uvloop's for a write to a
+connection that was closed a moment ago; redis-py lets it pass."""
+
 _MAX_CONNECTIONS = 4096
 """A blocking read holds one for each worker that is mirrored."""
 

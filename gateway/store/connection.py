@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+from redis.exceptions import NoScriptError
 
 from gateway.errors import ConfigError, StoreError
-from gateway.store.client import as_store_error, make_clients
+from gateway.store.client import CLIENT_ERRORS, as_store_error, make_clients
 from gateway.store.keys import Keys
 from gateway.store.scripts import Script
 from gateway.store.url import StoreUrl
@@ -102,7 +103,7 @@ class Store:
             raise
         except TimeoutError as error:
             raise self._failed(StoreError(f"no answer in {limit:g} s", kind="timeout")) from error
-        except (RedisError, RedisClusterException, OSError) as error:
+        except CLIENT_ERRORS as error:
             raise self._failed(as_store_error(error)) from error
         self._observer.command(str(args[0]), self._clock() - began)
         self._came_up()
@@ -138,7 +139,8 @@ class Store:
 
     async def close(self) -> None:
         for client in (self._client, *self._helpers):
-            await client.aclose()
+            with contextlib.suppress(*CLIENT_ERRORS):  # broken connections are closed as they are
+                await client.aclose()
 
     def _failed(self, error: StoreError) -> StoreError:
         self._failures += 1

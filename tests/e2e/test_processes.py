@@ -345,8 +345,12 @@ def test_a_killed_process_is_succeeded_as_writer_and_the_next_one_gets_its_share
         os.kill(doomed, signal.SIGKILL)
         wait_until(lambda: front.pids().get(0, doomed) != doomed, 30, "another in its place")
         front.wait()
-        wait_until(even, 60, "two and two again")
-        assert len(before & set(writers(front).values())) == 1, "the other one wrote all the time"
+
+        # the dead one's leases run out later where its successor was quick: its name goes, the other's stays
+        def replaced() -> bool:
+            return even() and len(before & set(writers(front).values())) == 1
+
+        wait_until(replaced, 60, "two and two again")
         settle(front)
         wait_until(lambda: front.gateway.metric("gateway_index_writer") == 4, 30, "one writer a worker")
 

@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
-from redis.exceptions import RedisClusterException, RedisError
-
 from gateway.errors import StoreError
-from gateway.store.client import as_store_error
+from gateway.store.client import CLIENT_ERRORS, as_store_error
 from gateway.store.connection import Store
 
 QUIET_S = 0.5
@@ -43,9 +41,9 @@ class RedisBus:
                 yield message["data"] if message is not None else None
         except TimeoutError as error:
             raise StoreError(f"no subscription in {CONNECT_S:g} s") from error
-        except (RedisError, RedisClusterException, OSError) as error:
+        except CLIENT_ERRORS as error:
             raise as_store_error(error) from error
         finally:
             # the connection may be broken already: what can't be said to it needs no saying
-            with contextlib.suppress(StoreError, RedisError, RedisClusterException, OSError):
+            with contextlib.suppress(StoreError, *CLIENT_ERRORS):
                 await subscriber.aclose()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from gateway.errors import ConfigError, StoreError
 from gateway.store.connection import Store
@@ -239,3 +240,25 @@ async def test_a_policy_that_changes_while_it_runs_is_noticed_once(
         told = [(r.levelname, "evicts" in r.message) for r in caplog.records if r.name.endswith("eviction")]
         assert told == [("ERROR", True), ("INFO", False)]
         await store.close()
+
+
+def test_a_connection_that_broke_under_uvloop_is_redis_away(masters: Cluster) -> None:
+    """Its transport raises a RuntimeError there, which redis-py passes on; nobody's task may end by it."""
+
+    async def run() -> None:
+        store = Store(parse_store_url(masters.url), timeout=10)
+        await store.command("SET", "k", "1")
+        for node in store._client.get_nodes():  # type: ignore[union-attr]
+            for connection in list(node._free):
+                connection._writer.transport.abort()
+                assert (
+                    await connection._reader.read() == b""
+                )  # it is closed, and nobody has looked at it since
+        with pytest.raises(StoreError) as caught:
+            await store.command("GET", "k")
+        assert caught.value.kind == "unavailable"
+        assert not store.status.up
+        assert await store.command("GET", "k") == b"1", "the next one has a connection of its own"
+        await store.close()
+
+    uvloop.run(run())
