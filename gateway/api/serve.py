@@ -202,6 +202,7 @@ class ProxyService:
         tried: frozenset[WorkerId] = frozenset()
         failed: Exchange | None = None
         wait: float | None = None
+        untrusted: Unavailable | None = None
         while len(tried) < retry.tries and loop.time() < deadline:
             try:
                 route = await self._route(call, tried, story)
@@ -213,9 +214,13 @@ class ProxyService:
             if exchange.committed:
                 return
             failed, tried = exchange, tried | {route.worker}
+            untrusted = route.notes.otherwise
             wait = max(wait or 0.0, retry_after_of(exchange.headers) or 0.0)
             if len(tried) < retry.tries:
                 await asyncio.sleep(min(retry.pause(len(tried), self._rng.random), deadline - loop.time()))
+        if untrusted is not None and failed is not None and failed.withheld is None:
+            # it was asked for want of a better one, and has nothing to say itself
+            raise untrusted
         self._give_up(failed, wait, story, outlet)
 
     async def _route(self, call: Call, tried: frozenset[WorkerId], story: Story) -> Route:

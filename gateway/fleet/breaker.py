@@ -56,7 +56,11 @@ class Breaker:
         """Whether a request may go there now; half-open admits one at a time."""
         if self._open_until is None:
             return True
-        return now >= self._open_until and (self._probe_until is None or now >= self._probe_until)
+        return now >= self._open_until and self.probe_free(now)
+
+    def probe_free(self, now: float) -> bool:
+        """No probe waits for its answer."""
+        return self._probe_until is None or now >= self._probe_until
 
     def retry_in(self, now: float) -> float:
         """Seconds until a request may be allowed; 0 where one is now."""
@@ -65,22 +69,29 @@ class Breaker:
         return max(0.0, self._open_until - now, (self._probe_until or now) - now)
 
     def begin(self, now: float) -> bool:
-        """A request was sent there. True where it is the probe: its end goes to `record` with `probe` set."""
-        if self.state(now) is not BreakerState.HALF_OPEN:
+        """A request was sent there, also before its time where there is nobody else. True where it is a
+        probe: its end goes to `record` with `probe` set."""
+        if self._open_until is None:
             return False
         self._probe_until = now + self.limits.probe_s
         return True
 
-    def record(self, verdict: Verdict, now: float, *, probe: bool = False) -> None:
-        """How a request ended. While it is not closed, only the probe's word counts: others were sent before
-        it opened, and their end is old news."""
+    def answered(self) -> None:
+        """The probe's answer has begun: the next may go, though its end alone closes the breaker."""
+        self._probe_until = None
+
+    def record(self, verdict: Verdict, now: float, *, probe: bool = False, answered: bool = False) -> None:
+        """How a request ended, and whether its answer had begun. While it is not closed, only the probes'
+        word counts: others were sent before it opened, and their end is old news. A probe that fails before
+        its time leaves the rest as it was."""
         if self._open_until is None:
             self._record_closed(verdict, now)
         elif probe:
-            self._probe_until = None
+            if not answered:
+                self._probe_until = None
             if verdict is Verdict.SUCCESS:
                 self.reset()
-            elif verdict is Verdict.FAILURE:
+            elif verdict is Verdict.FAILURE and now >= self._open_until:
                 self._open(now)
 
     def reset(self) -> None:

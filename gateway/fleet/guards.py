@@ -63,8 +63,9 @@ class Guards:
         """Why it must not get a request now, in words; None where it may."""
         guard = self.of(worker)
         if not guard.breaker.allows(now):
-            if guard.breaker.state(now) is BreakerState.HALF_OPEN:
-                return "breaker half open: a probe is on its way"
+            if not guard.breaker.probe_free(now):
+                half = "half " if guard.breaker.state(now) is BreakerState.HALF_OPEN else ""
+                return f"breaker {half}open: a probe is on its way"
             return f"breaker open for another {guard.breaker.retry_in(now):.1f} s"
         if self._outliers.ejected(worker, now):
             return "ejected: it fails much more often than its peers"
@@ -80,13 +81,34 @@ class Guards:
             return False
         return self.of(worker).breaker.begin(now)
 
-    def record(self, worker: WorkerId, verdict: Verdict, now: float, *, probe: bool = False) -> None:
+    def retry_in(self, worker: WorkerId, now: float) -> float | None:
+        """Seconds until it may be asked again, where that is known."""
+        if (rest := self.rests_for(worker, now)) is None:
+            return self._outliers.rests_for(worker, now)
+        return rest if self.probe_free(worker, now) else None
+
+    def probe_free(self, worker: WorkerId, now: float) -> bool:
+        """Its breaker is closed, or no probe waits there for its answer."""
+        return self.of(worker).breaker.probe_free(now)
+
+    def rests_for(self, worker: WorkerId, now: float) -> float | None:
+        """Seconds until its breaker lets a probe in by itself; None where it is closed."""
+        breaker = self.of(worker).breaker
+        return None if breaker.state(now) is BreakerState.CLOSED else breaker.retry_in(now)
+
+    def answered(self, worker: WorkerId) -> None:
+        """A probe's answer has begun."""
+        self.of(worker).breaker.answered()
+
+    def record(
+        self, worker: WorkerId, verdict: Verdict, now: float, *, probe: bool = False, answered: bool = False
+    ) -> None:
         guard = self.of(worker)
         if verdict is Verdict.SUCCESS and worker not in self._suspects and guard.breaker.spotless:
             self._outliers.record(worker, failed=False)
             return
         was_closed = guard.breaker.state(now) is BreakerState.CLOSED
-        guard.breaker.record(verdict, now, probe=probe)
+        guard.breaker.record(verdict, now, probe=probe, answered=answered)
         closed = guard.breaker.state(now) is BreakerState.CLOSED
         if not closed:
             self._suspects.add(worker)

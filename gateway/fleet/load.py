@@ -105,6 +105,8 @@ class Lease(msgspec.Struct, eq=False):
     """Called once, after the place is free again: whoever queues for one wakes up."""
     marks: Sequence[BlockKey] = ()
     mark_tokens: int = 0
+    on_first_byte: Callable[[], None] | None = None
+    """Called once, when the first piece of the answer has come."""
     _decoding: bool = False
     _released: bool = False
 
@@ -149,6 +151,8 @@ class Lease(msgspec.Struct, eq=False):
         self._decoding = True
         self.load.waiting_tokens -= self.uncached_tokens
         self.load.decoding_tokens += self.context_tokens
+        if self.on_first_byte is not None:
+            self.on_first_byte()
 
     def release(self) -> None:
         if self._released:

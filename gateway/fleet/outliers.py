@@ -54,6 +54,11 @@ class Outliers:
         record = self._records.get(worker)
         return record is not None and now < record.until
 
+    def rests_for(self, worker: WorkerId, now: float) -> float | None:
+        """Seconds until its ejection ends; None where it is not ejected."""
+        record = self._records.get(worker)
+        return record.until - now if record is not None and now < record.until else None
+
     def sweep(self, workers: Iterable[WorkerId], now: float) -> list[WorkerId]:
         """At the end of each window: judge, eject, start the next. Returns the newly ejected, worst first."""
         if self._window_ends is not None and now < self._window_ends:

@@ -250,6 +250,9 @@ class Registry:
             state, reason = WorkerState.READY, ""
         else:
             state, reason = WorkerState.UNHEALTHY, entry.health_reason
+        worker.fails_checks = (
+            state is WorkerState.UNHEALTHY and entry.withheld is None and worker.info is not None
+        )
         if (state, reason) == (worker.state, worker.reason):
             return
         if state is not worker.state:

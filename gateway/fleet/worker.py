@@ -77,6 +77,8 @@ class Worker:
     reason: str = ""
     """Why it is in this state, in words for a person."""
     since: float = field(default=0.0)
+    fails_checks: bool = False
+    """It is unhealthy by its health checks alone: its engine has said what it serves, nobody withholds it."""
     id: WorkerId = field(init=False)
     """Its spec's, kept at hand: decisions ask for it by the thousand."""
 

@@ -24,6 +24,8 @@ class Why(Enum):
     """At its own bound, or it said itself that it is overloaded."""
     TRIED = "tried"
     """This request has been there."""
+    TRYING = "trying"
+    """Nobody is trusted, and of this one it is being found out just now whether it is back."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -54,7 +56,7 @@ def refusal(
         return Refusal(Why.DOWN, text)
     suspect = guards.suspect(worker.id)
     if suspect and (reason := guards.refusal(worker.id, now)) is not None:
-        return Refusal(Why.DOWN, reason)
+        return Refusal(Why.DOWN, reason, guards.retry_in(worker.id, now))
     if load.full:
         return Refusal(Why.FULL, f"full: {load.all_requests} of {load.bound} requests in flight")
     if suspect and (rest := guards.busy_for(worker.id, now)) > 0:
@@ -63,15 +65,20 @@ def refusal(
 
 
 def some_full(refusals: Collection[Refusal]) -> bool:
-    """Somebody would take it later: waiting makes sense."""
+    """Somebody would take it later."""
     return any(refused.why is Why.FULL for refused in refusals)
+
+
+def worth_waiting(refusals: Collection[Refusal]) -> bool:
+    """Somebody takes more later, or it is being found out."""
+    return any(refused.why in (Why.FULL, Why.TRYING) for refused in refusals)
 
 
 def nobody_left(model: str, refusals: Collection[Refusal]) -> Unavailable:
     """The error where there is no candidate: 503 if all are down, 429 if some are full or were tried."""
     known = (refused.retry_in for refused in refusals if refused.retry_in is not None)
     retry_after = min(known, default=RETRY_AFTER_S)
-    if all(refused.why is Why.DOWN for refused in refusals):
+    if all(refused.why in (Why.DOWN, Why.TRYING) for refused in refusals):
         reasons = "; ".join(sorted({refused.text for refused in refusals})) or "it has none now"
         return Unavailable(f"no worker of model {model!r} is available: {reasons}", retry_after=retry_after)
     if some_full(refusals):

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from gateway.errors import Unavailable
 from gateway.fleet.load import Lease
 from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import Caller
@@ -38,6 +39,8 @@ class Notes(msgspec.Struct, frozen=True):
     placed_at: float = 0.0
     weighing: Weighing | None = None
     """All workers as the decision saw them, for whoever wants to know why."""
+    otherwise: Unavailable | None = None
+    """What the caller would have been told if nobody untrusted had been asked."""
 
 
 class Route(msgspec.Struct):

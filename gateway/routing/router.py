@@ -5,10 +5,11 @@ can make the load stale that this one was made on."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Protocol
 
-from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Unavailable
+from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Overloaded, Unavailable
 from gateway.fleet.bounds import LearnedBounds
 from gateway.fleet.breaker import Verdict
 from gateway.fleet.guards import Guards
@@ -28,12 +29,13 @@ from gateway.routing.candidates import (
     Refusal,
     nobody_left,
     refusal,
-    some_full,
     takes_more,
+    worth_waiting,
 )
 from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
 from gateway.routing.keys import prompt_keys
+from gateway.routing.last_resort import last_resort
 from gateway.routing.media import MediaMemory, likely_tokens, media_marks
 from gateway.routing.observer import NullObserver, RoutingObserver
 from gateway.routing.policy import RequestShape
@@ -127,7 +129,9 @@ class Router:
         """What the end of a try teaches: breaker, overload mark, prefill rates, index."""
         now = self._clock()
         verdict = _VERDICTS.get(outcome, Verdict.NEUTRAL)
-        self._guards.record(route.worker, verdict, now, probe=route.notes.probe)
+        self._guards.record(
+            route.worker, verdict, now, probe=route.notes.probe, answered=route.lease.answered
+        )
         if outcome is Outcome.BUSY:
             self._guards.busy(route.worker, now, retry_after)
             self._bounds.refused(route.lease.load, now)
@@ -181,12 +185,17 @@ class Router:
         """All of the target's workers, now. Changes nothing but the clockwork of random draws."""
         now = self._clock()
         self.upkeep.due(now)
+        last = False
         workers = self._workers_now(reading)
         everybody = self._board.of(workers)
         if not exclude and self._guards.trusts_all and all(map(takes_more, workers, everybody)):
             candidates, loads, refusals = list(workers), everybody, NO_REFUSALS
         else:
             candidates, loads, refusals = self._sorted_out(workers, everybody, exclude, now)
+            if not candidates and (untrusted := last_resort(workers, everybody, self._guards, exclude, now)):
+                refusals, last = untrusted.refusals, bool(untrusted.chosen)
+                candidates = [workers[i] for i in untrusted.chosen]
+                loads = [everybody[i] for i in untrusted.chosen]
         matches = self._match(reading, now)
         matched = [matches.get(worker.id, 0) for worker in candidates] if matches else [0] * len(candidates)
         likely, by_media = matched, False
@@ -200,7 +209,7 @@ class Router:
         if reading.media and winner is not None:
             by_media = likely[winner] > matched[winner] and candidates[winner].id in holders
         return Weighing(
-            workers, candidates, loads, matched, scores, refusals, matches, slot, winner, by_media
+            workers, candidates, loads, matched, scores, refusals, matches, slot, winner, by_media, last
         )
 
     def _sorted_out(
@@ -237,11 +246,15 @@ class Router:
                         return self._take(reading, weighing, weighing.winner), weighing.policy.name
                     refusals = list(weighing.refusals.values())
                     # one that was tried elsewhere already has waited enough
-                    if self._admission is None or exclude or not some_full(refusals):
+                    if self._admission is None or exclude or not worth_waiting(refusals):
                         raise nobody_left(reading.target.name, refusals)
                 assert self._admission is not None  # noqa: S101 - somebody waits in it, or it was looked at
                 place = place or self._admission.enter(pool, caller, reading.prompt_tokens)
                 await self._admission.turn(place)
+        except Overloaded:
+            if (untrusted := self._untrusted(reading)) is not None:
+                raise untrusted from None
+            raise
         finally:
             self._leave(place)
 
@@ -262,6 +275,9 @@ class Router:
             placed=self._promises.make(worker, reading, matched, now),
             placed_at=now,
             weighing=weighing,
+            otherwise=nobody_left(reading.target.name, weighing.refusals.values())
+            if weighing.last_resort
+            else None,
         )
         lease = Lease.take(
             load,
@@ -271,6 +287,8 @@ class Router:
             block_size=reading.target.unit,
             on_release=self._admission.wake_all if self._admission is not None else None,
         )
+        if notes.probe:
+            lease.on_first_byte = partial(self._probe_answered, worker.id)
         return Route(
             worker=worker.id,
             url=worker.spec.url,
@@ -281,9 +299,23 @@ class Router:
             reusable_tokens=max(matched, weighing.reusable),
             keys=[prompt.cacheable for prompt in reading.prompts],
             dp_rank=worker.spec.dp_rank,
-            reason=weighing.reason if reading.prompts or weighing.by_media else "unread",
+            reason=_reason(reading, weighing),
             notes=notes,
         )
+
+    def _probe_answered(self, worker: WorkerId) -> None:
+        self._guards.answered(worker)
+        if self._admission is not None:
+            self._admission.wake_all()
+
+    def _untrusted(self, reading: Reading) -> Unavailable | None:
+        """What to say to one that waited in vain for somebody to be trusted again; None where somebody is,
+        and is only full."""
+        if self._guards.trusts_all:
+            return None
+        workers, now = self._workers_now(reading), self._clock()
+        found = last_resort(workers, self._board.of(workers), self._guards, (), now)
+        return nobody_left(reading.target.name, found.refusals.values()) if found is not None else None
 
     def _held_blocks(self, worker: WorkerId, reading: Reading) -> int:
         return (
@@ -338,6 +370,11 @@ class Router:
     def _leave(self, place: Place | None) -> None:
         if place is not None and self._admission is not None:
             self._admission.leave(place)
+
+
+def _reason(reading: Reading, weighing: Weighing) -> str:
+    read = reading.prompts or weighing.by_media or weighing.last_resort
+    return weighing.reason if read else "unread"
 
 
 def _all_exact(prompt: TokenPrompt) -> bool:

@@ -61,6 +61,8 @@ class Weighing(msgspec.Struct, frozen=True):
     winner: int | None
     by_media: bool = False
     """The winner should serve more from its cache than can be promised."""
+    last_resort: bool = False
+    """Nobody is trusted; the candidates are those to ask all the same."""
 
     @property
     def policy(self) -> Policy:
@@ -75,7 +77,9 @@ class Weighing(msgspec.Struct, frozen=True):
     def reason(self) -> str:
         """Why the winner: ``match`` (nobody holds more), ``load`` (another holds more and would answer
         later), ``media`` (it has prefilled the prompt's images or sounds), ``cold`` (nobody holds anything),
-        ``only`` (no other candidate)."""
+        ``only`` (no other candidate), ``last_resort`` (nobody is trusted)."""
+        if self.last_resort:
+            return "last_resort"
         if len(self.candidates) == 1:
             return "only"
         if self.by_media:

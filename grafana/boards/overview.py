@@ -105,7 +105,7 @@ OVERVIEW = Board(
                     "Why this worker",
                     "Decisions by reason. match: nobody holds more of the prompt; load: another holds more and "
                     "would answer later; media: it prefilled these images or sounds; cold: nobody holds anything; only: "
-                    "no other candidate; unread: its prompt could not be read.",
+                    "no other candidate; last_resort: nobody is trusted; unread: its prompt could not be read.",
                     (Query(per_second("gateway_decisions_total", by="reason"), "{{reason}}"),),
                     unit="reqps",
                     stacked=True,

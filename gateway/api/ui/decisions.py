@@ -21,6 +21,7 @@ WORDS = {
     "cold": "nobody holds any of it",
     "media": "it has seen these images or sounds",
     "only": "no other candidate",
+    "last_resort": "nobody is trusted; asked all the same",
     "unread": "its prompt could not be read",
 }
 _ROWS = 50

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 
 from gateway.fleet.load import Lease
@@ -26,13 +24,12 @@ from tests.faults import (
     streams,
     token,
 )
-from tests.gateway.api.rig import http
-from tests.gateway.api.whole import Whole, whole
+from tests.gateway.api.told import OWN, ask
+from tests.gateway.api.whole import whole
 
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).resolve().parents[3]
-OWN = b'{"error":{"message":"its own words","type":"t","param":null,"code":"c"}}'
 GOOD_STREAM = [token("a"), token("b"), DONE]
 BARE_SSE = head(200, "content-type: text/event-stream")
 JSON_HEAD = "content-type: application/json"
@@ -151,30 +148,6 @@ def test_each_row_is_tested_and_each_test_has_its_row() -> None:
     assert [(row.fault, row.moment) for row in table()] == list(FAULTS)
 
 
-async def ask(gateway: Whole, *, stream: bool) -> str:
-    """What a client sees, in the words of the table."""
-    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
-    async with http() as client:
-        try:
-            answer = await client.post(gateway.url + "/v1/chat/completions", json=body)
-        except httpx.RemoteProtocolError:
-            return "cut"
-        except httpx.DecodingError:
-            return "200, as it came"
-    if answer.headers.get("content-type", "").startswith("text/event-stream"):
-        assert answer.status_code == 200
-        errors = answer.text.count('"error"')
-        return "tokens, error event" if errors == 1 else "stream" if errors == 0 else "?"
-    told = str(answer.status_code)
-    if answer.status_code != 200:
-        told += (
-            ", its own words" if answer.content == OWN else f", {json.loads(answer.content)['error']['type']}"
-        )
-    if "retry-after" in answer.headers:
-        told += f", Retry-After: {answer.headers['retry-after']}"
-    return told
-
-
 LIMITS = {"first_byte_timeout": 0.15, "whole_answer_timeout": 0.15, "idle_timeout": 0.15}
 
 
@@ -192,7 +165,7 @@ async def test_with_another_worker(row: Row) -> None:
         # the other one looks busy, so that the bad one comes first
         load = gateway.app.router.load_of(gateway.app.registry.workers()[1])
         lease = Lease.take(load, prompt_tokens=1_000_000, matched_tokens=0)
-        assert await ask(gateway, stream=stream) == row.another
+        assert await ask(gateway.url, stream=stream) == row.another
         await gateway.records(1)
         lease.release()
         passed_on = gateway.retries() if len(fine.seen) else gateway.outcomes()
@@ -208,12 +181,12 @@ async def test_alone(row: Row) -> None:
     async with FaultyEngine(script, model="m") as bad, whole(bad.url, **limits, queue_wait=0.001) as gateway:
         if row.moment == "connect":
             bad.refuse()
-        assert await ask(gateway, stream=stream) == row.alone
+        assert await ask(gateway.url, stream=stream) == row.alone
         await gateway.records(1)
         assert gateway.outcomes() == {row.outcome: 1}
         gateway.assert_idle()
         for n in (2, 3):
-            await ask(gateway, stream=stream)
+            await ask(gateway.url, stream=stream)
             await gateway.records(n)
         assert gateway.open_breakers() == ([WorkerId(bad.url)] if row.breaker == "counts" else [])
         gateway.assert_idle()

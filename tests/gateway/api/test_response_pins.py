@@ -142,7 +142,7 @@ async def test_a_worker_that_is_down_may_come_back() -> None:
     async with one.engine, two.engine, whole(one.engine.url, two.engine.url) as gateway:
         first = await ask(gateway)
         home = WorkerId(first.headers["x-gateway-worker"])
-        gateway.app.registry.set_health(home, False, "away")
+        gateway.app.registry.withhold(home, "away")
         answer = await ask(gateway, previous_response_id=first.json()["id"])
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert "unhealthy: away" in answer.json()["error"]["message"]

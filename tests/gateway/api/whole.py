@@ -27,6 +27,10 @@ class Whole:
         """Tries that another worker made good, by their outcome."""
         return self._counted("gateway_retries_total", "reason")
 
+    def decided(self) -> dict[str, int]:
+        """Routing decisions by reason."""
+        return self._counted("gateway_decisions_total", "reason")
+
     def _counted(self, metric: str, label: str) -> dict[str, int]:
         found: dict[str, int] = {}
         for family in self.app.metrics.registry.collect():

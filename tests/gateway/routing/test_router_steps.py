@@ -196,10 +196,10 @@ async def test_scaled_to_zero_is_503(make_fleet: Any) -> None:
 
 async def test_all_down_is_503_with_reasons(fleet: Any) -> None:
     a, b = fleet.add("a"), fleet.add("b")
-    fleet.registry.set_health(a, False, "/health answers 500")
+    fleet.registry.withhold(a, "its pod is not ready")
     fleet.registry.drain(b)
     with pytest.raises(
-        Unavailable, match="draining: drained by the operator; unhealthy: /health answers 500"
+        Unavailable, match="draining: drained by the operator; unhealthy: its pod is not ready"
     ) as e:
         await fleet.route(PROMPT)
     assert e.value.status == 503
