@@ -28,6 +28,7 @@ from gateway.api.recorder import (
     EventMetrics,
     FilledBlocks,
     GateMetrics,
+    LastingMetrics,
     MetricsObserver,
     MetricsRecorder,
     Recorders,
@@ -53,6 +54,7 @@ from gateway.fleet.sharing.replicas import Replicas
 from gateway.fleet.worker import WorkerSpec, WorkerState
 from gateway.index.prefix import PrefixIndex
 from gateway.index.tidy import Tidy
+from gateway.lasting import Lasting
 from gateway.metrics import LiveState, Metrics
 from gateway.parts import (
     admission,
@@ -92,6 +94,7 @@ class App:
     router: Router
     index: PrefixIndex
     metrics: Metrics
+    lasting: Lasting
     view: FleetView
     _specs: tuple[WorkerSpec, ...]
     _tidy: Tidy
@@ -188,6 +191,7 @@ def build(settings: Settings) -> App:
     specs = worker_specs(settings)
     metrics = Metrics()
     observer = MetricsObserver(metrics)
+    lasting = Lasting(LastingMetrics(metrics), clock=clock, random=random.random)
 
     board = LoadBoard()
     guard = guards(settings)
@@ -215,6 +219,7 @@ def build(settings: Settings) -> App:
         configured=tokenizers(settings),
         clock=clock,
         deadline=settings.tokenize_timeout,
+        lasting=lasting,
     )
     traffic = Traffic(clock, salt=secrets.randbits(64), registry=registry)
     share_metrics = ShareMetrics(metrics)
@@ -233,6 +238,7 @@ def build(settings: Settings) -> App:
             clock=clock,
             random=random,
             discover=settings.discovery == "redis",
+            lasting=lasting,
         )
     tracer = make_tracer(settings)
     limiter = make_limiter(settings, store, clock)
@@ -261,6 +267,7 @@ def build(settings: Settings) -> App:
         clock=clock,
         random=random.random,
         limits=health(settings),
+        lasting=lasting,
     )
     context = zmq.asyncio.Context()
     followers = Followers(
@@ -270,9 +277,10 @@ def build(settings: Settings) -> App:
         context=context,
         share=share,
         lost=monitor.doubt,
+        lasting=lasting,
     )
     knowledge = Knowledge(index, store, followers.shared)
-    finder = discovery(settings, registry, clock, random)
+    finder = discovery(settings, registry, clock, random, lasting)
     readiness = Readiness(registry, encoders, knowledge, finder)
     view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)
     watching = Watching(view, readiness, Bounds(settings.index_max_blocks, settings.queue_size), clock)
@@ -332,9 +340,10 @@ def build(settings: Settings) -> App:
         router=router,
         index=index,
         metrics=metrics,
+        lasting=lasting,
         view=view,
         _specs=specs,
-        _tidy=Tidy(index.collect),
+        _tidy=Tidy(index.collect, lasting),
         _encoders=encoders,
         _followers=followers,
         _monitor=monitor,

@@ -205,6 +205,12 @@ class Metrics:
             ("worker",),
         )
 
+        self.tasks_failed = counter(
+            "gateway_tasks_failed",
+            "Tasks of the gateway's own that failed and were begun again; the log has the error.",
+            ("task",),
+        )
+
     def per_worker(self, model: str, worker: str) -> PerWorker:
         """Children with their labels resolved, once per pair and not once per request."""
         try:

@@ -22,6 +22,7 @@ from gateway.fleet.outliers import OutlierLimits
 from gateway.fleet.registry import Registry
 from gateway.fleet.spec import parse_worker, read_workers_file, refuse_doubles
 from gateway.fleet.worker import WorkerSpec
+from gateway.lasting import Lasting
 from gateway.prompt.files import has_tokenizer_files
 from gateway.routing.admission import Admission, QueueLimits
 from gateway.routing.encoders import FROM_BYTES, FROM_ENGINE
@@ -44,7 +45,9 @@ def worker_specs(settings: Settings) -> tuple[WorkerSpec, ...]:
     return tuple(specs)
 
 
-def discovery(settings: Settings, registry: Registry, clock: Clock, random: Random) -> Discovery | None:
+def discovery(
+    settings: Settings, registry: Registry, clock: Clock, random: Random, lasting: Lasting
+) -> Discovery | None:
     """What finds workers outside of Redis; None where nothing does. Raises ConfigError."""
     rules = PortRules(settings.discovery_port, settings.discovery_events_port, settings.discovery_replay_port)
     if settings.discovery == "kubernetes":
@@ -57,6 +60,7 @@ def discovery(settings: Settings, registry: Registry, clock: Clock, random: Rand
             rules=rules,
             clock=clock,
             random=random.random,
+            lasting=lasting,
         )
     if settings.discovery == "dns":
         return dns(
@@ -67,6 +71,7 @@ def discovery(settings: Settings, registry: Registry, clock: Clock, random: Rand
             rules=rules,
             clock=clock,
             random=random.random,
+            lasting=lasting,
         )
     return None
 

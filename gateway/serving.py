@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import uvicorn
 import uvloop
@@ -63,18 +63,19 @@ async def _serve(settings: Settings, on_ready: OnReady | None, read_settings: Re
             lambda: Security.files(app.reloader.settings),
             lambda: _reload(app, read_settings),
             interval=WATCH_SECONDS,
+            lasting=app.lasting,
         )
         loop.add_signal_handler(signal.SIGHUP, _reload, app, read_settings)
         watch.start()
         public_task = asyncio.create_task(public.serve([public_socket]), name="public listener")
         admin_task = asyncio.create_task(admin.serve([admin_socket]), name="admin listener")
-        await _listening(public, admin)
+        await _listening((public, admin), (public_task, admin_task))
         settle_garbage()
         urls = url_of(public_socket, security.public_tls), url_of(admin_socket, security.admin_tls)
         if on_ready is not None:
             on_ready(*urls)
         log.info("listening", extra={"public": urls[0], "admin": urls[1]})
-        await stop.wait()
+        await told_to_stop(stop, public_task, admin_task)
         log.info("shutting down: not ready from now on; open answers may finish")
         app.drain()
         await watch.close()
@@ -100,6 +101,27 @@ def _reload(app: App, read_settings: ReadSettings) -> None:
     log.info("settings reloaded", extra={"waiting_for_restart": waiting})
 
 
-async def _listening(*servers: uvicorn.Server) -> None:
-    while not all(s.started for s in servers):  # noqa: ASYNC110 (uvicorn has no event)
+async def told_to_stop(stop: asyncio.Event, *listeners: asyncio.Task[None]) -> None:
+    """Until `stop`. Where a listener ends before, so does the process: whoever started it starts it anew,
+    while one that hears nobody would stay. Raises what it ended with."""
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({stopped, *listeners}, return_when=asyncio.FIRST_COMPLETED)
+        if not stop.is_set():
+            raise_ended(listeners)
+    finally:
+        stopped.cancel()
+
+
+def raise_ended(listeners: Sequence[asyncio.Task[None]]) -> None:
+    """Raises where one of them is done."""
+    for task in listeners:
+        if task.done():
+            task.result()
+            raise RuntimeError(f"the {task.get_name()} has ended")
+
+
+async def _listening(servers: Sequence[uvicorn.Server], listeners: Sequence[asyncio.Task[None]]) -> None:
+    while not all(s.started for s in servers):
+        raise_ended(listeners)
         await asyncio.sleep(0.005)

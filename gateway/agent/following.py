@@ -21,12 +21,18 @@ from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.shelf import load_scripts
+from gateway.lasting import Lasting
 from gateway.store.connection import Store
 from gateway.types import WorkerId
 
 
 def follow(
-    registry: Registry, store: Store, context: zmq.asyncio.Context, owner: str, random: Callable[[], float]
+    registry: Registry,
+    store: Store,
+    context: zmq.asyncio.Context,
+    owner: str,
+    random: Callable[[], float],
+    lasting: Lasting,
 ) -> Followers:
     """Followers of all that is in the registry; the caller closes them."""
     index = PrefixIndex()
@@ -42,7 +48,12 @@ def follow(
         balance=Balance(random, beside=True),
     )
     followers = Followers(
-        IndexSink(index), NullObserver(), unit_of=registry.unit_of, context=context, share=share
+        IndexSink(index),
+        NullObserver(),
+        unit_of=registry.unit_of,
+        context=context,
+        share=share,
+        lasting=lasting,
     )
     registry.subscribe(_Members(index, registry))
     registry.subscribe(followers)

@@ -30,6 +30,7 @@ from gateway.fleet.probe import EngineProbe
 from gateway.fleet.registry import Registry
 from gateway.fleet.sharing.registrations import Registrations, RegistrationState
 from gateway.fleet.worker import WorkerSpec
+from gateway.lasting import Lasting
 from gateway.shared_index import check_store
 from gateway.store.connection import DEFAULT_PREFIX, Store
 from gateway.store.url import parse_store_url
@@ -85,6 +86,7 @@ class _Agent:
         limits = HealthLimits(interval_s=1.0, unhealthy_after=2)
         name = f"{socket.gethostname()}:{os.getpid()}"
         random = Random().random
+        self._lasting = Lasting(random=random)
         self._registry = Registry(LoadBoard(), time.monotonic)
         self._monitor = HealthMonitor(
             self._registry,
@@ -93,6 +95,7 @@ class _Agent:
             clock=time.monotonic,
             random=random,
             limits=limits,
+            lasting=self._lasting,
         )
         self._attendant = Attendant(
             self._registry.workers,
@@ -102,7 +105,7 @@ class _Agent:
             pace=options.pace,
         )
         self._zmq = zmq.asyncio.Context()
-        self._followers = follow(self._registry, store, self._zmq, name, random)
+        self._followers = follow(self._registry, store, self._zmq, name, random, self._lasting)
         self._specs = specs
 
     async def run(self, child: Child | None, stop: asyncio.Event, hurry: asyncio.Event) -> None:
@@ -111,7 +114,9 @@ class _Agent:
         for spec in self._specs:
             self._registry.add(spec)
         self._monitor.start()
-        attending = asyncio.create_task(self._attendant.attend(), name="registrations")
+        attending = self._lasting.begin(
+            self._attendant.attend, "registrations", lost="gateways keep what was registered last"
+        )
         engine = asyncio.create_task(child.wait() if child is not None else _never(), name="engine")
         try:
             await _first(asyncio.shield(engine), asyncio.shield(attending), stop.wait())

@@ -174,6 +174,19 @@ class GateMetrics:
         self._metrics.key_tokens.labels(key).inc(tokens)
 
 
+class LastingMetrics:
+    """What becomes of lasting tasks (gateway.lasting.LastingObserver), as metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._failed = metrics.tasks_failed
+
+    def begun(self, kind: str) -> None:
+        self._failed.labels(kind)  # from zero, so that the first failure is an increase
+
+    def failed(self, kind: str) -> None:
+        self._failed.labels(kind).inc()
+
+
 class EventMetrics:
     """What followers tell (gateway.events.ports.Observer), as metrics."""
 

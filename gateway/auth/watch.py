@@ -6,27 +6,37 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gateway.lasting import Lasting
+
 
 class FileWatch:
     """Looks every `interval` seconds and calls `changed` when any of `files()` is another than it was."""
 
     def __init__(
-        self, files: Callable[[], Sequence[Path]], changed: Callable[[], None], *, interval: float
+        self,
+        files: Callable[[], Sequence[Path]],
+        changed: Callable[[], None],
+        *,
+        interval: float,
+        lasting: Lasting | None = None,
     ) -> None:
         self._files = files
         self._changed = changed
         self._interval = interval
+        self._lasting = lasting or Lasting()
         self._seen = self._marks()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._watch(), name="file watch")
+        self._task = self._lasting.begin(
+            self._watch, "file watch", lost="changed keys and certificates are not taken up"
+        )
 
     def look(self) -> None:
         marks = self._marks()
         if marks != self._seen:
-            self._seen = marks
             self._changed()
+            self._seen = marks  # not before: what failed is to be tried again
 
     async def close(self) -> None:
         if self._task is not None:

@@ -16,6 +16,7 @@ from gateway.events.ledger import Ledger
 from gateway.events.ports import Observer, Sink, Snapshot, Source
 from gateway.events.shared import Share, SharedFollower
 from gateway.fleet.worker import Worker
+from gateway.lasting import Lasting
 from gateway.types import WorkerId
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,8 @@ class Following(Protocol):
 class _Running:
     plan: _Plan
     follower: Following
-    task: asyncio.Task[None]
+    begun: bool = False
+    task: asyncio.Task[None] | None = None
 
 
 class Followers:
@@ -79,6 +81,7 @@ class Followers:
         context: zmq.asyncio.Context,
         share: Share | None = None,
         lost: Callable[[WorkerId], None] | None = None,
+        lasting: Lasting | None = None,
     ) -> None:
         """`unit_of` gives a model's tokens per block key. With a `share`, one replica of several follows a
         worker, and `sink` is not used: the share's index is. `lost` is told of each worker whose events break
@@ -89,6 +92,7 @@ class Followers:
         self._context = context
         self._share = share
         self._lost = lost
+        self._lasting = lasting or Lasting()
         self._running: dict[WorkerId, _Running] = {}
         self._broken: dict[WorkerId, str] = {}
 
@@ -133,7 +137,7 @@ class Followers:
             running.follower.answered(new_blocks, took_s)
 
     async def close(self) -> None:
-        tasks = [running.task for running in self._running.values()]
+        tasks = [running.task for running in self._running.values() if running.task is not None]
         for worker in list(self._running):
             self._end(worker)
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -152,10 +156,24 @@ class Followers:
     def _begin(self, worker: Worker, plan: _Plan) -> None:
         me = worker.id
         self._observer.followed(me)
-        follower = self._make(worker, plan)
-        task = asyncio.get_running_loop().create_task(follower.run(), name=f"events of {me}")
-        task.add_done_callback(lambda ended: self._ended(me, ended))
-        self._running[me] = _Running(plan, follower, task)
+        running = self._running[me] = _Running(plan, self._make(worker, plan))
+
+        async def follow() -> None:
+            if running.begun:  # what the one before knew is not to be trusted
+                running.follower = self._make(worker, plan)
+                self._broken.pop(me, None)
+            running.begun = True
+            await running.follower.run()
+
+        running.task = self._lasting.begin(
+            follow,
+            "events",
+            about=me,
+            lost="what its engine holds is not learned, or not shared",
+            failed=lambda error: self._broke(me, error),
+            final=ConfigError,
+        )
+        running.task.add_done_callback(lambda ended: self._ended(me, ended))
 
     def _make(self, worker: Worker, plan: _Plan) -> Following:
         rank, me = worker.spec.dp_rank, worker.id
@@ -188,12 +206,15 @@ class Followers:
     def _end(self, worker: WorkerId) -> None:
         running = self._running.pop(worker, None)
         self._broken.pop(worker, None)
-        if running is not None:
+        if running is not None and running.task is not None:
             running.task.cancel()
+
+    def _broke(self, worker: WorkerId, error: Exception) -> None:
+        """By a fault that nobody expected; it begins again."""
+        self._broken[worker] = f"{type(error).__name__}: {error}"
 
     def _ended(self, worker: WorkerId, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
-        reason = error.message if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
-        self._broken[worker] = reason
+        self._broken[worker] = reason = error.message if isinstance(error, ConfigError) else str(error)
         log.error("events can't be followed", extra={"worker": worker, "reason": reason}, exc_info=error)

@@ -279,13 +279,11 @@ class SharedFollower:
                 task.result()
 
     async def _wait(self, seconds: float) -> None:
-        """A follower that fails meanwhile ends it."""
-        if self._following is None:
-            await asyncio.sleep(seconds)
-            return
-        await asyncio.wait({self._following}, timeout=seconds)
-        if self._following.done():
-            self._following.result()
+        """A follower or a mirror that fails meanwhile ends it, with its error."""
+        running = {task for task in (self._following, self._mirroring) if task is not None}
+        done, _ = await asyncio.wait(running, timeout=seconds)
+        for task in done:
+            task.result()
 
     # parts
 
@@ -355,3 +353,5 @@ async def _end(task: Awaitable[None] | None) -> None:
     if isinstance(task, asyncio.Task):
         task.cancel()
         await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # it had failed already: whoever waits for its result has heard of it

@@ -13,6 +13,7 @@ from gateway.fleet.health import HealthLimits
 from gateway.fleet.probe import Learned
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker, WorkerSpec, WorkerState
+from gateway.lasting import Lasting
 from gateway.types import Clock, WorkerId
 
 
@@ -43,6 +44,7 @@ class HealthMonitor:
         starting_interval_s: float = 0.5,
         doubted_interval_s: float = 0.2,
         learn_every: int = 6,
+        lasting: Lasting | None = None,
     ) -> None:
         self._registry = registry
         self._probe = probe
@@ -53,6 +55,7 @@ class HealthMonitor:
         self._starting_interval_s = starting_interval_s
         self._doubted_interval_s = doubted_interval_s
         self._learn_every = learn_every
+        self._lasting = lasting or Lasting()
         self._checks: dict[WorkerId, int] = {}
         self._tasks: dict[WorkerId, asyncio.Task[None]] = {}
         self._doubts: dict[WorkerId, asyncio.Event] = {}
@@ -77,7 +80,12 @@ class HealthMonitor:
 
     def added(self, worker: Worker) -> None:
         doubt = self._doubts[worker.id] = asyncio.Event()
-        self._tasks[worker.id] = asyncio.get_running_loop().create_task(self._watch(worker, doubt))
+        self._tasks[worker.id] = self._lasting.begin(
+            lambda: self._watch(worker, doubt),
+            "health checks",
+            about=worker.id,
+            lost="the worker's state stays as it was",
+        )
 
     def changed(self, worker: Worker) -> None:
         """Its state is our own doing."""

@@ -44,6 +44,10 @@ class Source:
         self._failures["expired" if expired else "failed"] += 1
         self.fault = reason
 
+    def broke(self, error: Exception) -> None:
+        """What asks it failed, by a fault of its own."""
+        self.failed(f"{type(error).__name__}: {error}")
+
     def gauges(self) -> Iterable[Gauge]:
         def of(name: str, text: str, value: float, *, counts: bool = False) -> Gauge:
             return Gauge(f"gateway_discovery_{name}", text, ("source",), [((self._name,), value)], counts)

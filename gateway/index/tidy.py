@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from gateway.lasting import Lasting
+
 SLICE = 4096
 """Keys a turn: a few milliseconds of the event loop."""
 BUSY_S = 0.02
@@ -15,17 +17,21 @@ class Tidy:
     """Calls `collect(limit) → left to do` while there is something to do, then looks again each second.
     Needs a running loop."""
 
-    def __init__(self, collect: Callable[[int], int]) -> None:
+    def __init__(self, collect: Callable[[int], int], lasting: Lasting | None = None) -> None:
         self._collect = collect
-        self._timer: asyncio.TimerHandle | None = None
+        self._lasting = lasting or Lasting()
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._turn()
+        self._task = self._lasting.begin(
+            self._run, "tidy", lost="memory of workers that have left is not given back"
+        )
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
-    def _turn(self) -> None:
-        left = self._collect(SLICE)
-        self._timer = asyncio.get_running_loop().call_later(BUSY_S if left else IDLE_S, self._turn)
+    async def _run(self) -> None:
+        while True:
+            left = self._collect(SLICE)
+            await asyncio.sleep(BUSY_S if left else IDLE_S)

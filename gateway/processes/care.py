@@ -59,7 +59,8 @@ class Care:
         self.board.leave(member.seat)
         self.ended.keep(member.seen if last is None else last.families)
         member.phase = Phase.ENDED
-        self.crew.members.remove(member)
+        if member in self.crew.members:
+            self.crew.members.remove(member)
         member.ended.set()
         self.crew.say_changed()
         await member.channel.close()

@@ -35,6 +35,7 @@ from gateway.processes.wire import (
     Reloaded,
     incoming,
 )
+from gateway.serving import raise_ended, told_to_stop
 from gateway.settings import Settings
 
 log = logging.getLogger("gateway.processes")
@@ -110,7 +111,9 @@ class _Process:
         path.bind(self.begin.admin)
         public_task = asyncio.create_task(public.serve([]), name="public listener")
         admin_task = asyncio.create_task(admin.serve([path]), name="admin listener")
-        while not (public.started and admin.started):  # noqa: ASYNC110 (uvicorn has no event)
+        listeners = (public_task, admin_task)
+        while not (public.started and admin.started):
+            raise_ended(listeners)
             await asyncio.sleep(0.005)
         acceptor = Acceptor(
             self.shared, self.board, self.begin.seat,
@@ -122,9 +125,17 @@ class _Process:
             loop.add_signal_handler(number, self._on_signal, public)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         settle_garbage()
-        hear = asyncio.create_task(self._hear(acceptor, public), name="hear the supervisor")
-        beat = asyncio.create_task(self._beat(acceptor), name="tell the supervisor")
-        await self._end.wait()
+        hear = self.app.lasting.begin(
+            lambda: self._hear(acceptor, public),
+            "hear the supervisor",
+            lost="it can't be reloaded or told to end",
+        )
+        beat = self.app.lasting.begin(
+            lambda: self._beat(acceptor),
+            "tell the supervisor",
+            lost="it will be taken for hanging, and killed",
+        )
+        await told_to_stop(self._end, *listeners)
         await self._drain(acceptor, public)
         public.should_exit = True
         await public_task

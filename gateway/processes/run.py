@@ -35,7 +35,7 @@ from gateway.processes.member import Member, start_member
 from gateway.processes.supervisor import Supervisor
 from gateway.processes.wire import Begin, outgoing
 from gateway.security import Security, secure
-from gateway.serving import WATCH_SECONDS, OnReady, ReadSettings
+from gateway.serving import WATCH_SECONDS, OnReady, ReadSettings, told_to_stop
 from gateway.settings import Settings
 
 log = logging.getLogger("gateway.processes")
@@ -81,7 +81,7 @@ async def _serve(
             if on_ready is not None and not signals.stop.is_set():
                 on_ready(*urls)
             log.info("listening", extra={"public": urls[0], "admin": urls[1]})
-            await signals.stop.wait()
+            await told_to_stop(signals.stop, admin_task)
             log.info("shutting down: not ready from now on; open answers may finish")
         finally:
             await signals.close()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
+from gateway.backoff import Backoff
 from gateway.errors import ConfigError, Unavailable
-from gateway.processes.backoff import Backoff
+from gateway.lasting import Lasting, Work
 from gateway.processes.care import Care
 from gateway.processes.crew import Crew
 from gateway.processes.journal import Journal
@@ -37,6 +39,7 @@ class Supervisor:
     """Held while the process of a number is started or replaced."""
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _lasting: Lasting = field(default_factory=Lasting)
 
     async def begin(self) -> None:
         """Until all have begun and one takes connections. Raises ConfigError with the reason of one that can
@@ -51,7 +54,9 @@ class Supervisor:
         if not await self.crew.until(self._have_begun, self.care.patience.begin):
             raise ConfigError(f"the processes did not begin within {self.care.patience.begin:g} s")
         for number in numbers:
-            self._spawn(self._keep(number), f"keeper of process {number}")
+            self._spawn(
+                partial(self._keep, number), "keeper", number, "a process that ends is not started again"
+            )
 
     async def stop(self) -> None:
         """All drain at once, within what settings allow; what does not end then is killed."""
@@ -173,8 +178,10 @@ class Supervisor:
         member.behind = self.journal.entries()
         self.crew.members.append(member)
         log.info("a process begins", extra={"number": number, "pid": member.process.pid})
-        self._spawn(self.care.attend(member), f"process {number}")
-        self._spawn(self.care.tend(member), f"tender of process {number}")
+        self._spawn(
+            partial(self.care.attend, member), "attendant", number, "what the process says is not heard"
+        )
+        self._spawn(partial(self.care.tend, member), "tender", number, "a process that hangs is not noticed")
         return member
 
     @staticmethod
@@ -205,12 +212,7 @@ class Supervisor:
             self.journal.reloaded(self.settings, new)
             self.settings = new
 
-    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
+    def _spawn(self, work: Work, kind: str, number: int, lost: str) -> None:
+        task = self._lasting.begin(work, kind, about=f"process {number}", lost=lost)
         self._tasks.add(task)
-        task.add_done_callback(self._over)
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the supervisor failed", extra={"task": task.get_name()}, exc_info=error)
+        task.add_done_callback(self._tasks.discard)

@@ -13,6 +13,7 @@ import httpx
 from gateway.errors import ConfigError
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker, WorkerState
+from gateway.lasting import Lasting
 from gateway.prompt.approx import BytesEncoder
 from gateway.prompt.base import PromptEncoder
 from gateway.prompt.engine import EngineEncoder
@@ -45,6 +46,7 @@ class EncoderBook:
         configured: Mapping[str, str],
         clock: Clock,
         deadline: float,
+        lasting: Lasting | None = None,
     ) -> None:
         """`configured`: model → path, ``engine`` or ``bytes``. `deadline` in seconds, for an engine's own
         tokenizer."""
@@ -53,6 +55,7 @@ class EncoderBook:
         self._configured = configured
         self._clock = clock
         self._deadline = deadline
+        self._lasting = lasting or Lasting()
         self._choices: dict[str, EncoderChoice] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -65,7 +68,7 @@ class EncoderBook:
 
     @property
     def searching(self) -> bool:
-        return any(not task.done() for task in self._tasks.values())
+        return any(model not in self._choices for model in self._tasks)
 
     def added(self, worker: Worker) -> None:
         self.changed(worker)
@@ -74,8 +77,14 @@ class EncoderBook:
         if worker.info is None or worker.info.model in self._tasks:
             return
         model = worker.info.model
-        search = self._find(model, worker.info.model_path)
-        self._tasks[model] = asyncio.get_running_loop().create_task(search, name=f"tokenizer of {model}")
+        path = worker.info.model_path
+        self._tasks[model] = self._lasting.begin(
+            lambda: self._find(model, path),
+            "tokenizer",
+            about=model,
+            lost="prompts are tokenised by the engine meanwhile",
+            failed=lambda error: self._do_without(model, error),
+        )
 
     def removed(self, worker: Worker) -> None:
         """Another worker of the model may come; its encoder stays."""
@@ -92,11 +101,19 @@ class EncoderBook:
             choice = await asyncio.to_thread(self._choose, model, model_path)
         except ConfigError as error:
             # checked at start for configured paths; a file that broke since must not take the model down
-            choice = EncoderChoice(self._from_engine(model), f"the engine's /tokenize: {error.message}")
+            choice = self._instead(model, error.message)
         self._choices[model] = choice
         log.info(
             "tokenizer found", extra={"model": model, "source": choice.encoder.name, "why": choice.reason}
         )
+
+    def _do_without(self, model: str, error: Exception) -> None:
+        """Until the search, begun again, comes to an end."""
+        if model not in self._choices:
+            self._choices[model] = self._instead(model, f"{type(error).__name__}: {error}")
+
+    def _instead(self, model: str, reason: str) -> EncoderChoice:
+        return EncoderChoice(self._from_engine(model), f"the engine's /tokenize: {reason}")
 
     def _choose(self, model: str, model_path: str | None) -> EncoderChoice:
         configured = self._configured.get(model)

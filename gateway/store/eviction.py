@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from gateway.errors import ConfigError, StoreError
+from gateway.lasting import Lasting
 from gateway.store.connection import Store
 
 log = logging.getLogger(__name__)
@@ -18,14 +19,24 @@ class EvictionWatch:
     """Asks every `interval_s`, from `start` to `close`, and logs what has changed since it was last asked, by
     whomever."""
 
-    def __init__(self, store: Store, *, random: Callable[[], float], interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        random: Callable[[], float],
+        interval_s: float = INTERVAL_S,
+        lasting: Lasting | None = None,
+    ) -> None:
         self._store = store
         self._random = random
         self._interval_s = interval_s
+        self._lasting = lasting or Lasting()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._watch(), name="Redis' settings")
+        self._task = self._lasting.begin(
+            self._watch, "Redis' settings", lost="a Redis that evicts would not be noticed"
+        )
 
     async def close(self) -> None:
         if self._task is not None:

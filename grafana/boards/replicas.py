@@ -153,6 +153,20 @@ REPLICAS = Board(
                     lowest=0,
                     quiet=True,
                 ),
+                Panel(
+                    "Own tasks that failed",
+                    "Over the time shown; each was begun again. Anything here is a fault of the gateway's: its "
+                    "log has the error.",
+                    (
+                        Query(
+                            f"sum by (task) (increase(gateway_tasks_failed_total{{{REPLICA}}}[$__range]))",
+                            "{{task}}",
+                            now=True,
+                        ),
+                    ),
+                    kind="bargauge",
+                    quiet=True,
+                ),
                 _each(
                     "Changes that wait for Redis",
                     "Entries that its writer has and Redis does not yet.",

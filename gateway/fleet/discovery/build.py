@@ -16,6 +16,7 @@ from gateway.fleet.discovery.objects import read_pod, read_slice
 from gateway.fleet.discovery.ports import PortRules
 from gateway.fleet.registry import Registry
 from gateway.fleet.source import Source
+from gateway.lasting import Lasting
 from gateway.types import Clock
 
 _READERS = {"pods": read_pod, "endpointslices": read_slice}
@@ -44,6 +45,7 @@ def kubernetes(
     rules: PortRules,
     clock: Clock,
     random: Callable[[], float],
+    lasting: Lasting,
 ) -> Discovery:
     """Raises ConfigError for what can't work, before anything runs."""
     if not selector:
@@ -56,6 +58,7 @@ def kubernetes(
         rules=rules,
         clock=clock,
         random=random,
+        lasting=lasting,
     )
 
 
@@ -68,6 +71,7 @@ def dns(
     rules: PortRules,
     clock: Clock,
     random: Callable[[], float],
+    lasting: Lasting,
 ) -> Discovery:
     """Raises ConfigError for what can't work, before anything runs."""
     if not names:
@@ -86,6 +90,7 @@ def dns(
         interval_s=interval_s,
         clock=clock,
         random=random,
+        lasting=lasting,
     )
 
 

@@ -18,6 +18,7 @@ from gateway.fleet.discovery.members import Member, Members
 from gateway.fleet.discovery.ports import EVENTS, REPLAY, PortRules, event_port
 from gateway.fleet.source import Source
 from gateway.fleet.spec import worker_from
+from gateway.lasting import Lasting
 from gateway.types import Clock
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class DnsDiscovery:
         interval_s: float,
         clock: Clock,
         random: Callable[[], float],
+        lasting: Lasting | None = None,
     ) -> None:
         self._asked = asked
         self._names = names
@@ -159,11 +161,14 @@ class DnsDiscovery:
         self._rules = rules
         self._interval_s = interval_s
         self._random = random
+        self._lasting = lasting or Lasting()
         self._task: asyncio.Task[None] | None = None
         self.source = Source("dns", clock, joined=lambda: len(members), unusable=lambda: members.refused)
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="discovery: DNS")
+        self._task = self._lasting.begin(
+            self._follow, "discovery by DNS", lost="the last list stands", failed=self.source.broke
+        )
 
     async def close(self) -> None:
         if self._task is not None:

@@ -12,6 +12,7 @@ from gateway.fleet.discovery.objects import JsonObject, Reader
 from gateway.fleet.discovery.ports import PortRules
 from gateway.fleet.discovery.watch import Watcher
 from gateway.fleet.source import Source
+from gateway.lasting import Lasting
 from gateway.types import Clock
 
 log = logging.getLogger(__name__)
@@ -70,24 +71,25 @@ class KubernetesDiscovery:
         rules: PortRules,
         clock: Clock,
         random: Callable[[], float],
+        lasting: Lasting | None = None,
     ) -> None:
         self._cluster = cluster
         objects = Objects(members, read, rules)
         self.source = Source("kubernetes", clock, joined=lambda: len(members), unusable=objects.unusable)
         self._watcher = Watcher(cluster, objects, self.source, random=random)
+        self._lasting = lasting or Lasting()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._watcher.run(), name="discovery: kubernetes")
-        self._task.add_done_callback(_ended)
+        self._task = self._lasting.begin(
+            self._watcher.run,
+            "discovery in Kubernetes",
+            lost="the last list stands",
+            failed=self.source.broke,
+        )
 
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._cluster.close()
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("discovery has ended; the last list stands", exc_info=error)

@@ -63,7 +63,8 @@ class Watcher:
         """Where the next watch begins; None: with a new list."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Begins with a new list, also where it failed before and is begun again."""
+        self._version = None
         while True:
             try:
                 await self._once()

@@ -16,6 +16,7 @@ from gateway.fleet.registry import Registry
 from gateway.fleet.sharing.registrations import Listing, Registration, Registrations, RegistrationState
 from gateway.fleet.source import Source
 from gateway.fleet.worker import WorkerSpec, WorkerState
+from gateway.lasting import Lasting
 from gateway.types import Clock, WorkerId
 
 log = logging.getLogger(__name__)
@@ -116,18 +117,25 @@ class RedisDiscovery:
         clock: Clock,
         random: Callable[[], float],
         interval_s: float = INTERVAL_S,
+        lasting: Lasting | None = None,
     ) -> None:
         self._registrations = registrations
         self._reconciler = ours = Reconciler(registry)
         self.source = Source("redis", clock, joined=lambda: len(ours), unusable=lambda: ours.refused)
         self._random = random
         self._interval_s = interval_s
+        self._lasting = lasting or Lasting()
         self._task: asyncio.Task[None] | None = None
         self.listed = False
         """The registrations were read at least once."""
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="discovery in Redis")
+        self._task = self._lasting.begin(
+            self._follow,
+            "discovery in Redis",
+            lost="the fleet stays as it is known",
+            failed=self.source.broke,
+        )
 
     async def close(self) -> None:
         if self._task is not None:

@@ -11,6 +11,7 @@ import msgspec
 from gateway.errors import StoreError
 from gateway.fleet.models_seen import MOST, ModelsSeen, Sight
 from gateway.fleet.registry import Registry
+from gateway.lasting import Lasting
 from gateway.store.connection import Store
 from gateway.types import Clock
 
@@ -31,6 +32,7 @@ class SharedModels:
         wall: Clock,
         random: Callable[[], float],
         interval_s: float = INTERVAL_S,
+        lasting: Lasting | None = None,
     ) -> None:
         self._store = store
         self._seen = seen
@@ -38,12 +40,15 @@ class SharedModels:
         self._wall = wall
         self._random = random
         self._interval_s = interval_s
+        self._lasting = lasting or Lasting()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         if not self._seen.keep_s:
             return
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="models in Redis")
+        self._task = self._lasting.begin(
+            self._follow, "models in Redis", lost="models that other replicas have served are not known here"
+        )
 
     async def close(self) -> None:
         if self._task is not None:

@@ -15,6 +15,7 @@ from gateway.fleet.sharing.models import SharedModels
 from gateway.fleet.sharing.peers import Peers, Place
 from gateway.fleet.sharing.registrations import Registrations
 from gateway.fleet.sharing.sharing import LoadSharing
+from gateway.lasting import Lasting
 from gateway.metrics import Gauge
 from gateway.store.connection import Store
 from gateway.store.eviction import EvictionWatch
@@ -37,14 +38,25 @@ class Replicas:
         clock: Clock,
         random: Random,
         discover: bool,
+        lasting: Lasting,
     ) -> None:
         peers = Peers(me, board, place)
-        self.sharing = LoadSharing(me, RedisBus(store), board, peers, clock=clock, random=random.random)
-        self.eviction = EvictionWatch(store, random=random.random)
+        self.sharing = LoadSharing(
+            me, RedisBus(store), board, peers, clock=clock, random=random.random, lasting=lasting
+        )
+        self.eviction = EvictionWatch(store, random=random.random, lasting=lasting)
         self._store = store
-        self.models = SharedModels(store, seen, registry, wall=time.time, random=random.random)
+        self.models = SharedModels(
+            store, seen, registry, wall=time.time, random=random.random, lasting=lasting
+        )
         self.discovery = (
-            RedisDiscovery(Registrations(store, time.time), registry, clock=clock, random=random.random)
+            RedisDiscovery(
+                Registrations(store, time.time),
+                registry,
+                clock=clock,
+                random=random.random,
+                lasting=lasting,
+            )
             if discover
             else None
         )

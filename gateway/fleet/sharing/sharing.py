@@ -20,6 +20,7 @@ from gateway.fleet.load import LoadBoard, LoadVector
 from gateway.fleet.sharing.outbox import Outbox
 from gateway.fleet.sharing.peers import Peers
 from gateway.fleet.sharing.words import Word, decode, encode
+from gateway.lasting import Lasting
 from gateway.types import BlockKey, Clock, WorkerId
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class LoadSharing:
         random: Callable[[], float],
         pace: Pace | None = None,
         outbox: Outbox | None = None,
+        lasting: Lasting | None = None,
     ) -> None:
         self._me = me
         self._bus = bus
@@ -89,6 +91,7 @@ class LoadSharing:
         self._random = random
         self._pace = pace or Pace()
         self._outbox = outbox or Outbox()
+        self._lasting = lasting or Lasting()
         self._number = 0
         self._said: Mapping[WorkerId, LoadVector] | None = None
         """The whole vector as peers know it; None where that is not sure."""
@@ -106,13 +109,20 @@ class LoadSharing:
         self._outbox.put(worker, keys)
 
     def start(self) -> None:
-        loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._speak(), name="tell peers"),
-            loop.create_task(self._listen(), name="hear peers"),
+            self._lasting.begin(
+                self._speak,
+                "tell peers",
+                lost="other replicas route without this one's load and placements",
+                failed=self._speech_failed,
+            ),
+            self._lasting.begin(
+                self._listen,
+                "hear peers",
+                lost="the peers' load and placements are unknown here",
+                failed=self._hearing_failed,
+            ),
         ]
-        for task in self._tasks:
-            task.add_done_callback(_say_why)
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -184,6 +194,9 @@ class LoadSharing:
             )
         self._speaking = False
 
+    def _speech_failed(self, error: Exception) -> None:
+        self._speaking, self._said = False, None
+
     # listening
 
     async def _listen(self) -> None:
@@ -200,6 +213,9 @@ class LoadSharing:
                 )
             self._listening = False
             await asyncio.sleep(self._pace.retry * (0.5 + self._random()))
+
+    def _hearing_failed(self, error: Exception) -> None:
+        self._listening = False
 
     async def _hear(self) -> None:
         """Returns when the connection seems dead."""
@@ -225,8 +241,3 @@ class LoadSharing:
             self._said = None  # it must hear all that is in flight here
         if self._peers.hear(word, now):
             self._words_in += 1
-
-
-def _say_why(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("sharing has ended", extra={"task": task.get_name()}, exc_info=error)

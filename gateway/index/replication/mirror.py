@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Protocol
 
 from gateway.errors import StoreError
-from gateway.index.replication.shelf import Entry, Head, Shelf
+from gateway.index.replication.shelf import UNREADABLE, Entry, Head, Shelf
 from gateway.index.replication.wire import Held, unpack_raw
 from gateway.types import BlockKey, WorkerId
 
@@ -116,7 +116,9 @@ class Mirror:
         while True:
             try:
                 await self.step(self._block_s)
-            except StoreError:
+            except StoreError as error:
+                if error.kind == UNREADABLE:
+                    self.distrust()  # what it says is not known; the load goes on behind it
                 if self.state is not MirrorState.LOADING:
                     self.state = MirrorState.STALE
                 await asyncio.sleep(RETRY_S)

@@ -27,6 +27,8 @@ from gateway.types import EngineHash, WorkerId
 STREAM_LENGTH = 2048
 """Batches kept for mirrors; one that falls further behind loads the whole set anew."""
 PAGE = 2000
+UNREADABLE = "unreadable"
+"""Kind of error: the stream has what can't be understood, and will have it at the next try."""
 PAGE_TIMEOUT = 10.0
 """Pages and batches are large; nothing that answers waits for them."""
 
@@ -264,8 +266,8 @@ def _asking(value: bytes) -> Asking | None:
 def _entry(id: bytes, fields: dict[bytes, bytes]) -> Entry:
     try:
         return Entry(id, fields[b"e"], int(fields[b"n"]), fields[b"t"], fields[b"r"] == b"1", fields[b"p"])
-    except KeyError as error:
-        raise StoreError(f"a stream entry without {error}", kind="refused") from error
+    except (KeyError, ValueError) as error:
+        raise StoreError(f"a stream entry that no writer wrote: {error}", kind=UNREADABLE) from error
 
 
 def _pairs(entries: dict[bytes, bytes]) -> list[Argument]:

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from gateway.backoff import Backoff
 from gateway.errors import ConfigError
 from gateway.processes.acceptor import Acceptor
-from gateway.processes.backoff import Backoff
 from gateway.processes.board import ABSENT, Board, board_file, others_have_room
 from gateway.processes.care import Care, Patience
 from gateway.processes.crew import Crew

@@ -1,4 +1,4 @@
-"""How long to wait before a process that ended is started again."""
+"""How long to wait before what ended is begun again."""
 
 from __future__ import annotations
 
