@@ -74,7 +74,7 @@ class Role(Enum):
     MIRROR = "mirror"
     WRITER = "writer"
     ALONE = "alone"
-    """Redis was never reached: it follows for itself."""
+    """It never knew what others know, and Redis does not answer: it follows for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class SharedFollower:
             current = self._mirror.state is MirrorState.FOLLOWING
             balance.heard(self._worker, answer.writes if current else 0, share.clock())
         except StoreError:
-            if self._mirror.loads == 0 and self._following is None:
+            if not self._mirror.knows and self._following is None:
                 self._follow(None)
         else:
             await self._stop_following()

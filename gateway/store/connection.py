@@ -16,7 +16,7 @@ from gateway.errors import ConfigError, StoreError
 from gateway.store.client import CLIENT_ERRORS, as_store_error, make_clients
 from gateway.store.keys import Keys
 from gateway.store.scripts import Script
-from gateway.store.url import StoreUrl
+from gateway.store.url import StoreKind, StoreUrl
 from gateway.types import Clock
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,8 @@ DEFAULT_TIMEOUT = 1.0
 DEFAULT_PREFIX = "pgw"
 QUIET_S = 10.0
 """Between two lines in the log that say Redis is away."""
+AGAIN_S = 0.25
+"""From an error to the next try, at least."""
 
 
 class StoreObserver(Protocol):
@@ -79,6 +81,7 @@ class Store:
         self._evicts = ""
         self._quiet_until = float("-inf")
         self._told = True
+        self._one_asks = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<Store {self.url}: {'up' if self._up else self._reason}>"
@@ -108,6 +111,20 @@ class Store:
         self._observer.command(str(args[0]), self._clock() - began)
         self._came_up()
         return answer
+
+    async def again(self) -> None:
+        """Returns when it makes sense to try again what failed. While nothing answers, one of all who wait
+        asks; then they go on one after the other, so that hundreds of them neither knock at a closed door
+        nor come back in one turn of the event loop."""
+        await asyncio.sleep(AGAIN_S)
+        if self.url.kind is StoreKind.CLUSTER:
+            return  # some of it always answers: who asks for one worker can't speak for the others
+        async with self._one_asks:
+            while not self._up:
+                try:
+                    await self.command("PING")
+                except StoreError:
+                    await asyncio.sleep(AGAIN_S)
 
     async def script(
         self, script: Script, keys: Sequence[str], args: Sequence[Argument] = (), timeout: float | None = None

@@ -14,12 +14,14 @@ QUIET_S = 0.5
 """A listener that hears nothing is asked so often what it thinks of it."""
 
 CONNECT_S = 2.0
+WORD_S = 0.5
+"""A word's deadline."""
 
 
 class RedisBus:
     """A `Bus`. With a cluster a message reaches all nodes, whichever takes it."""
 
-    def __init__(self, store: Store, *, quiet_s: float = QUIET_S, timeout: float = 0.5) -> None:
+    def __init__(self, store: Store, *, quiet_s: float = QUIET_S, timeout: float = WORD_S) -> None:
         """`timeout` is a word's deadline: a late one is of no use, the next tells more."""
         self._store = store
         self._channel = store.keys.placements()

@@ -9,8 +9,11 @@ from gateway.fleet.load import LoadBoard
 from gateway.fleet.sharing.words import Word
 from gateway.types import BlockKey, WorkerId
 
-SILENT_AFTER_S = 2.0
-"""A replica says something twice a second; one that missed several words is gone with what it held."""
+SILENT_AFTER_S = 1.5
+"""A replica says something four times a second; one that missed six words is gone with what it held. With a
+tick, a word under way that Redis does not take, and the pause after it, that is noticed within 2.55 s. One
+that was only slow is back with its next word, which is the whole truth about it: for that long its load
+counts as nothing."""
 
 Place = Callable[[WorkerId, Sequence[BlockKey], float], None]
 """Takes a peer's placement into the own index: worker, keys, now."""

@@ -45,7 +45,7 @@ class Pace:
 
     tick: float = 0.05
     """A change of load is told at most so often, unless a placement takes it along sooner."""
-    beat: float = 0.5
+    beat: float = 0.25
     """Something is said at least so often."""
     retry: float = 0.5
     """After an error."""

@@ -25,8 +25,7 @@ log = logging.getLogger(__name__)
 READ_COUNT = 64
 BLOCK_S = 1.0
 """A stream that is silent so long is asked whether it is still the same."""
-RETRY_S = 0.25
-SLICE = 500
+SLICE = 250
 """Blocks of a page, or of batches, that are taken in at one go."""
 
 
@@ -83,6 +82,8 @@ class Mirror:
         self.state = MirrorState.LOADING
         self.loads = 0
         """How often the whole set was loaded."""
+        self.knows = False
+        """It has known at least once all that was written: what it knows outlasts a Redis that is away."""
         self._shelf = shelf
         self._index = index
         self._observer = observer if observer is not None else NullMirrorObserver()
@@ -110,7 +111,7 @@ class Mirror:
     def adopt(self, head: Head) -> None:
         """The index is what was written up to `head`, by another hand: go on from there."""
         self._stand_at(head)
-        self._complete_at, self.state = head.number, MirrorState.FOLLOWING
+        self._complete_at, self.state, self.knows = head.number, MirrorState.FOLLOWING, True
 
     async def run(self) -> None:
         while True:
@@ -121,7 +122,7 @@ class Mirror:
                     self.distrust()  # what it says is not known; the load goes on behind it
                 if self.state is not MirrorState.LOADING:
                     self.state = MirrorState.STALE
-                await asyncio.sleep(RETRY_S)
+                await self._shelf.again()
 
     async def settle(self) -> None:
         """Until all that is written is here. Only the holder of the lease can ask that. Raises StoreError."""
@@ -210,7 +211,7 @@ class Mirror:
 
     def _note_following(self) -> None:
         if self._number >= self._complete_at:
-            self.state = MirrorState.FOLLOWING
+            self.state, self.knows = MirrorState.FOLLOWING, True
 
     async def _look_round(self) -> None:
         """Nothing came: because nothing happened, or because this stream is not the one it was?"""

@@ -138,6 +138,10 @@ class Shelf:
         self._aside, self._changes = keys.aside(worker), keys.changes(worker)
         self._lease, self._wish = keys.lease(worker), keys.wish(worker)
 
+    async def again(self) -> None:
+        """Returns when it makes sense to try again what has failed."""
+        await self._store.again()
+
     # the writer's
 
     async def acquire(self, owner: str, lease_s: float) -> Grant | None:

@@ -21,11 +21,10 @@ from gateway.types import Clock
 
 log = logging.getLogger(__name__)
 
-BATCH = 2000
+BATCH = 1000
 """Entries up to which queued batches are sent as one."""
 MAX_QUEUED = 200_000
 """Entries that may wait for Redis; beyond, the books are written anew."""
-RETRY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class Writer:
             try:
                 await self._step()
             except StoreError:
-                await asyncio.sleep(RETRY_S)
+                await self._shelf.again()
 
     async def flush(self) -> None:
         """Sends what is left, for the successor. Not while `run` runs. Raises StoreError, Fenced."""

@@ -54,6 +54,28 @@ async def test_a_dead_writer_is_succeeded_without_loss_or_doubling(tmp_path: Pat
             assert ("refilled", "no books") not in heir.observer.heard, "it goes on from the books in Redis"
 
 
+async def test_a_mirror_keeps_what_it_knows_while_redis_is_away(tmp_path: Path) -> None:
+    """Also one that wrote before and so never loaded: it does not begin anew for itself, which would ask the
+    engine for all of its history."""
+    with standalone(tmp_path) as server:
+        async with group(server.url) as fleet:
+            await fleet.engine.store(20)
+            await fleet.converged()
+            mirror = fleet.writer
+            agent = fleet.join(beside=True)
+            await eventually(lambda: agent.role == "writer")
+            await fleet.converged()
+            assert mirror.follower.share_status().loads == 0
+            before, truth = mirror.store.status.failures, fleet.engine.truth()
+            server.kill()
+            await eventually(lambda: mirror.store.status.failures > before + 6)
+            assert mirror.role == "mirror"
+            assert mirror.copies() == truth
+            server.start()
+            await fleet.engine.store(2)
+            await fleet.converged()
+
+
 async def test_a_writer_that_leaves_in_order_is_succeeded(tmp_path: Path) -> None:
     with standalone(tmp_path) as server:
         async with group(server.url) as pair:

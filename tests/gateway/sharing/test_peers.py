@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.fleet.load import LoadBoard, LoadVector
-from gateway.fleet.sharing.peers import Peers
+from gateway.fleet.sharing.bus import WORD_S
+from gateway.fleet.sharing.peers import SILENT_AFTER_S, Peers
+from gateway.fleet.sharing.sharing import Pace
 from gateway.fleet.sharing.words import Placement, Word, decode, encode
 from gateway.types import BlockKey, WorkerId
 
@@ -127,3 +129,11 @@ def test_a_word_of_another_release_is_read_as_far_as_it_is_understood(figures: l
 )  # fmt: skip
 def test_what_is_no_word_is_none(data: bytes) -> None:
     assert decode(data) is None
+
+
+def test_a_silent_replica_is_noticed_within_three_seconds_by_construction() -> None:
+    """After its last word it has `SILENT_AFTER_S`; who looks may be held up by a word of its own that Redis
+    does not take, the pause that follows, and a tick. Almost half a second is left for a busy machine."""
+    held_up = WORD_S + Pace().retry + Pace().tick
+    assert SILENT_AFTER_S + held_up <= 3.0 - 0.4
+    assert 6 * Pace().beat <= SILENT_AFTER_S, "who is only slow misses five words, and is still there"

@@ -262,3 +262,41 @@ def test_a_connection_that_broke_under_uvloop_is_redis_away(masters: Cluster) ->
         await store.close()
 
     uvloop.run(run())
+
+
+@pytest.mark.anyio
+async def test_of_all_who_wait_for_a_redis_that_is_away_one_asks(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        store = Store(parse_store_url(server.url))
+        await store.command("SET", "k", "1")
+        server.kill()
+        with pytest.raises(StoreError):
+            await store.command("GET", "k")
+        waiting = [asyncio.create_task(store.again()) for _ in range(200)]
+        while store.status.failures < 4:  # noqa: ASYNC110 (nobody announces it)
+            await asyncio.sleep(0.01)
+        assert not any(task.done() for task in waiting)
+        server.start()
+        async with asyncio.timeout(30):
+            await asyncio.gather(*waiting)
+        assert store.status.up
+        assert store.status.failures < 200, "each of them would have failed once"
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_who_asks_for_all_may_leave(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        store = Store(parse_store_url(server.url))
+        server.kill()
+        with pytest.raises(StoreError):
+            await store.command("GET", "k")
+        first, second = (asyncio.create_task(store.again()) for _ in range(2))
+        while store.status.failures < 2:  # noqa: ASYNC110 (nobody announces it)
+            await asyncio.sleep(0.01)
+        first.cancel()
+        server.start()
+        async with asyncio.timeout(30):
+            await second
+        assert store.status.up
+        await store.close()
