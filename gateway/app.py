@@ -10,7 +10,6 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-import httpx
 import zmq.asyncio
 
 from gateway.api.admin import create_admin
@@ -69,7 +68,7 @@ from gateway.parts import (
     worker_specs,
 )
 from gateway.prompt.reader import read_prompt
-from gateway.reload import Reloader, show_to_workers
+from gateway.reload import Reloader
 from gateway.routing.encoders import EncoderBook
 from gateway.routing.registry import make_policy
 from gateway.routing.router import Router
@@ -79,6 +78,7 @@ from gateway.settings import Settings
 from gateway.shared_index import check_store, make_share, make_store
 from gateway.store.connection import Store
 from gateway.upstream.client import UpstreamClient
+from gateway.upstream.visitor import Visitor
 from gateway.watching import Watching
 
 
@@ -106,7 +106,6 @@ class App:
     _redis_wait: bool
     _replicas: Replicas | None
     _client: UpstreamClient
-    _control: httpx.AsyncClient
     _pins: ResponsePins
     _tracer: Tracer
     _limiter: LocalLimiter | SharedLimiter
@@ -142,7 +141,6 @@ class App:
         await self._followers.close()
         await self._encoders.close()
         await self._client.close()
-        await self._control.aclose()
         await self._limiter.close()
         await self._tracer.close()
         await self._pins.close()
@@ -205,17 +203,13 @@ def build(settings: Settings) -> App:
         max_requests=settings.worker_max_requests,
         seen=seen,
     )
-    # the control plane's client: probes and engines' tokenizers, never the bytes of a request; no bound, so
-    # that engines that hang don't keep it from asking the others
-    control = httpx.AsyncClient(
-        trust_env=False,
-        timeout=settings.health_timeout,
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=60),
-    )
-    probe = EngineProbe(control, timeout=settings.health_timeout)
+    client = UpstreamClient()
+    visitor = Visitor(client)
+    visitor.authorization = worker_authorization(settings)
+    probe = EngineProbe(visitor, timeout=settings.health_timeout)
     encoders = EncoderBook(
         registry,
-        control,
+        visitor,
         configured=tokenizers(settings),
         clock=clock,
         deadline=settings.tokenize_timeout,
@@ -243,7 +237,6 @@ def build(settings: Settings) -> App:
     tracer = make_tracer(settings)
     limiter = make_limiter(settings, store, clock)
     security = secure(settings, limiter, GateMetrics(metrics))
-    show_to_workers(control, worker_authorization(settings))
     table = policies(settings, random, observer)
     queue = admission(settings)
     router = Router(
@@ -286,7 +279,6 @@ def build(settings: Settings) -> App:
     watching = Watching(view, readiness, Bounds(settings.index_max_blocks, settings.queue_size), clock)
     watching.export(metrics, registry, guard)
     pins = ResponsePins(clock, RedisPins(store) if store is not None else None)
-    client = UpstreamClient()
     service = ProxyService(
         router,
         client,
@@ -335,7 +327,7 @@ def build(settings: Settings) -> App:
             )
         ),
         security=security,
-        reloader=Reloader(settings, specs, registry, service, table, security, control, random, observer),
+        reloader=Reloader(settings, specs, registry, service, table, security, visitor, random, observer),
         registry=registry,
         router=router,
         index=index,
@@ -352,7 +344,6 @@ def build(settings: Settings) -> App:
         _redis_wait=settings.redis_wait,
         _replicas=replicas,
         _client=client,
-        _control=control,
         _pins=pins,
         _tracer=tracer,
         _limiter=limiter,

@@ -10,8 +10,6 @@ import logging
 from dataclasses import dataclass, field, replace
 from random import Random
 
-import httpx
-
 from gateway.api.serve import ProxyService
 from gateway.errors import ConfigError
 from gateway.fleet.registry import Registry
@@ -21,6 +19,7 @@ from gateway.routing.observer import RoutingObserver
 from gateway.routing.table import PolicyTable
 from gateway.security import Security
 from gateway.settings import Settings
+from gateway.upstream.visitor import Visitor
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class Reloader:
     service: ProxyService
     policies: PolicyTable
     security: Security
-    control: httpx.AsyncClient
+    visitor: Visitor
     random: Random
     observer: RoutingObserver
     _started_with: Settings = field(init=False)
@@ -64,7 +63,7 @@ class Reloader:
         specs, options = worker_specs(new), serve_options(new)
         waiting = self.security.reload(new)
         self.service.reconfigure(options)
-        show_to_workers(self.control, options.worker_authorization)
+        self.visitor.authorization = options.worker_authorization
         # a policy that was switched through admin stays, unless the settings speak of policies anew
         if changed & {"policy", "policy_params", "model_policies", "shadow_policy"}:
             self.policies.replace(table)
@@ -102,11 +101,3 @@ class Reloader:
 
 def _differences(one: Settings, other: Settings) -> set[str]:
     return {name for name in Settings.model_fields if getattr(one, name) != getattr(other, name)}
-
-
-def show_to_workers(control: httpx.AsyncClient, authorization: bytes | None) -> None:
-    """What probes and tokenizer calls carry."""
-    if authorization is None:
-        control.headers.pop("authorization", None)
-    else:
-        control.headers["authorization"] = authorization.decode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NewType, TypeAlias
+from typing import NewType, Protocol, TypeAlias
 
 import msgspec
 
@@ -35,3 +35,23 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int | None
+
+
+class EngineAnswer(msgspec.Struct, frozen=True):
+    """What an engine said when it was asked about itself, or to tokenise: whole."""
+
+    status: int
+    body: bytes
+
+    @property
+    def good(self) -> bool:
+        return 200 <= self.status < 300
+
+
+class AskEngine(Protocol):
+    async def __call__(
+        self, url: str, path: str, *, timeout: float, content: bytes | None = None
+    ) -> EngineAnswer:
+        """`path` of the engine at base URL `url`: GET, or POST of JSON where `content` is given. Ends within
+        `timeout` seconds. Raises UpstreamError, and ConfigError for a URL that is none."""
+        ...

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import httpx
-
+from gateway.errors import UpstreamError
 from gateway.fleet.engine_metrics import samples
+from gateway.types import AskEngine
 
 _IN_FLIGHT = (
     "vllm:num_requests_running",
@@ -14,13 +14,13 @@ _IN_FLIGHT = (
 )
 
 
-async def in_flight(client: httpx.AsyncClient, url: str, timeout: float = 2.0) -> int | None:
+async def in_flight(ask: AskEngine, url: str, timeout: float = 2.0) -> int | None:
     """Requests that run or wait there; None where it does not say."""
     try:
-        response = await client.get(f"{url}/metrics", timeout=timeout)
-    except httpx.HTTPError:
+        answer = await ask(url, "/metrics", timeout=timeout)
+    except UpstreamError:
         return None
-    if not response.is_success:
+    if not answer.good:
         return None
-    counts = [sample.value for sample in samples(response.text, _IN_FLIGHT)]
+    counts = [sample.value for sample in samples(answer.body.decode(errors="replace"), _IN_FLIGHT)]
     return int(sum(counts)) if counts else None

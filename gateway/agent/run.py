@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from urllib.parse import urlsplit
 
-import httpx
 import zmq.asyncio
 
 from gateway.agent.attendant import Attendant, Pace
@@ -34,6 +33,9 @@ from gateway.lasting import Lasting
 from gateway.shared_index import check_store
 from gateway.store.connection import DEFAULT_PREFIX, Store
 from gateway.store.url import parse_store_url
+from gateway.types import AskEngine
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.visitor import Visitor
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +70,11 @@ async def run_agent(options: AgentOptions) -> int:
         await check_store(store, wait=False)
         child = await Child.start(argv) if argv else None
         try:
-            async with httpx.AsyncClient(trust_env=False) as client:
-                await _Agent(options, store, client, specs).run(child, stop, hurry)
+            client = UpstreamClient()
+            try:
+                await _Agent(options, store, Visitor(client), specs).run(child, stop, hurry)
+            finally:
+                await client.close()
         finally:
             code = await child.stop(options.stop_timeout) if child is not None else 0
     finally:
@@ -81,7 +86,7 @@ class _Agent:
     """The parts, put together for one engine."""
 
     def __init__(
-        self, options: AgentOptions, store: Store, client: httpx.AsyncClient, specs: Sequence[WorkerSpec]
+        self, options: AgentOptions, store: Store, ask: AskEngine, specs: Sequence[WorkerSpec]
     ) -> None:
         limits = HealthLimits(interval_s=1.0, unhealthy_after=2)
         name = f"{socket.gethostname()}:{os.getpid()}"
@@ -90,7 +95,7 @@ class _Agent:
         self._registry = Registry(LoadBoard(), time.monotonic)
         self._monitor = HealthMonitor(
             self._registry,
-            EngineProbe(client),
+            EngineProbe(ask),
             Guards(health=limits),
             clock=time.monotonic,
             random=random,
@@ -100,7 +105,7 @@ class _Agent:
         self._attendant = Attendant(
             self._registry.workers,
             Registrations(store, time.time),
-            lambda: in_flight(client, specs[0].url),
+            lambda: in_flight(ask, specs[0].url),
             agent=name,
             pace=options.pace,
         )

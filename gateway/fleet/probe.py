@@ -1,6 +1,6 @@
 """Asks an engine what it is: `/v1/models`, `/metrics`, `/version`, `/kv_event_sources`, `/health`.
 
-Control plane, so httpx. Its errors become the gateway's own here.
+How bytes get there and back is for the one who is handed in; what the answers mean is told here.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 
-from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
+from gateway.errors import UpstreamProtocolError
 from gateway.fleet.engine_metrics import cache_config
 from gateway.fleet.worker import EngineInfo, WorkerSpec
 from gateway.kv.keys import BLOCK_SIZE
+from gateway.types import AskEngine, EngineAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +29,25 @@ class Learned:
 
 
 class EngineProbe:
-    """Visits engines over a client that the caller owns. Every call ends within its timeout (seconds)."""
+    """Visits engines. Every question ends within `timeout` seconds."""
 
-    def __init__(self, client: httpx.AsyncClient, *, timeout: float = 2.0) -> None:
-        self._client = client
+    def __init__(self, ask: AskEngine, *, timeout: float = 2.0) -> None:
+        self._ask = ask
         self._timeout = timeout
 
     async def alive(self, spec: WorkerSpec) -> None:
         """Returns when `/health` says 2xx; raises an UpstreamError with the reason when not."""
-        response = await self._get(spec, "/health")
-        if not response.is_success:
-            raise UpstreamProtocolError(f"/health answers {response.status_code}")
+        answer = await self._get(spec, "/health")
+        if not answer.good:
+            raise UpstreamProtocolError(f"/health answers {answer.status}")
 
     async def learn(self, spec: WorkerSpec) -> Learned:
         """Raises an UpstreamError where the engine can't be reached or does not name a model. Whatever else
         it does not tell (metrics closed, no version) keeps the operator's word or the default."""
         models = await self._get(spec, "/v1/models")
-        if not models.is_success:
-            raise UpstreamProtocolError(f"/v1/models answers {models.status_code}")
-        entries = model_entries(models.content)
+        if not models.good:
+            raise UpstreamProtocolError(f"/v1/models answers {models.status}")
+        entries = model_entries(models.body)
         metrics = await self._optional(spec, "/metrics")
         version = await self._optional(spec, "/version")
         info = engine_info(
@@ -62,19 +62,11 @@ class EngineProbe:
         return Learned(info, *event_source(sources, spec))
 
     async def _optional(self, spec: WorkerSpec, path: str) -> bytes | None:
-        response = await self._get(spec, path)
-        return response.content if response.is_success else None
+        answer = await self._get(spec, path)
+        return answer.body if answer.good else None
 
-    async def _get(self, spec: WorkerSpec, path: str) -> httpx.Response:
-        try:
-            return await self._client.get(spec.url + path, timeout=self._timeout)
-        except httpx.TimeoutException as error:
-            phase = "connect" if isinstance(error, httpx.ConnectTimeout) else "total"
-            raise UpstreamTimeout(f"{path} timed out after {self._timeout} s", phase=phase) from error
-        except httpx.ConnectError as error:
-            raise UpstreamConnectError(f"can't connect: {error}") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise UpstreamProtocolError(f"{path}: {type(error).__name__}: {error}") from error
+    async def _get(self, spec: WorkerSpec, path: str) -> EngineAnswer:
+        return await self._ask(spec.url, path, timeout=self._timeout)
 
 
 def model_entries(content: bytes) -> tuple[dict[str, object], ...]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import httpx
 import msgspec
 
+from gateway.errors import ConfigError, UpstreamError, UpstreamProtocolError
 from gateway.prompt.base import PromptRequest, TokenPrompt
 from gateway.prompt.content import has_media
-from gateway.types import Clock
+from gateway.types import AskEngine, Clock
 
 
 class _Answer(msgspec.Struct):
@@ -35,7 +34,7 @@ class EngineEncoder:
 
     def __init__(
         self,
-        client: httpx.AsyncClient,
+        ask: AskEngine,
         base_urls: Callable[[], Sequence[str]],
         *,
         clock: Clock,
@@ -45,7 +44,7 @@ class EngineEncoder:
         rest: float = 1.0,
         max_rest: float = 30.0,
     ) -> None:
-        self._client = client
+        self._ask_engine = ask
         self._base_urls = base_urls
         self._clock = clock
         self._deadline = deadline
@@ -84,7 +83,7 @@ class EngineEncoder:
         )
 
     async def close(self) -> None:
-        """The client belongs to whoever made it."""
+        """Nothing of it stays open."""
 
     async def _encode_all(self, prompts: Sequence[dict[str, Any] | Sequence[int]]) -> list[TokenPrompt]:
         encoded: list[TokenPrompt] = []
@@ -120,19 +119,17 @@ class EngineEncoder:
         if not urls:
             return None
         self._turn += 1
-        url = urls[self._turn % len(urls)] + "/tokenize"
+        url = urls[self._turn % len(urls)]
         try:
-            async with asyncio.timeout(self._deadline):
-                response = await self._client.post(
-                    url, content=content, headers={"content-type": "application/json"}
-                )
-            if response.is_client_error and response.status_code not in (404, 405, 429):
+            answer = await self._ask_engine(url, "/tokenize", timeout=self._deadline, content=content)
+            if 400 <= answer.status < 500 and answer.status not in (404, 405, 429):
                 # this prompt is at fault, not the service
                 self._failures = 0
                 return None
-            response.raise_for_status()
-            tokens = array("I", msgspec.json.decode(response.content, type=_Answer).tokens)
-        except (TimeoutError, httpx.HTTPError, msgspec.DecodeError, OverflowError):
+            if not answer.good:
+                raise UpstreamProtocolError(f"/tokenize answers {answer.status}")
+            tokens = array("I", msgspec.json.decode(answer.body, type=_Answer).tokens)
+        except (UpstreamError, ConfigError, msgspec.DecodeError, OverflowError):
             self._failures += 1
             pause = min(self._max_rest, self._rest * 2.0 ** min(self._failures - 1, 16))
             self._resting_until = self._clock() + pause

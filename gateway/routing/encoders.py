@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import httpx
-
 from gateway.errors import ConfigError
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker, WorkerState
@@ -18,7 +16,7 @@ from gateway.prompt.approx import BytesEncoder
 from gateway.prompt.base import PromptEncoder
 from gateway.prompt.engine import EngineEncoder
 from gateway.prompt.resolve import EncoderChoice, choose_encoder
-from gateway.types import Clock
+from gateway.types import AskEngine, Clock
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ class EncoderBook:
     def __init__(
         self,
         registry: Registry,
-        client: httpx.AsyncClient,
+        ask: AskEngine,
         *,
         configured: Mapping[str, str],
         clock: Clock,
@@ -51,7 +49,7 @@ class EncoderBook:
         """`configured`: model → path, ``engine`` or ``bytes``. `deadline` in seconds, for an engine's own
         tokenizer."""
         self._registry = registry
-        self._client = client
+        self._ask = ask
         self._configured = configured
         self._clock = clock
         self._deadline = deadline
@@ -127,7 +125,7 @@ class EncoderBook:
 
     def _from_engine(self, model: str) -> EngineEncoder:
         return EngineEncoder(
-            self._client, partial(self._urls, model), clock=self._clock, deadline=self._deadline
+            self._ask, partial(self._urls, model), clock=self._clock, deadline=self._deadline
         )
 
     def _urls(self, model: str) -> list[str]:

@@ -4,13 +4,14 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import httpx
 import pytest
 
 from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
 from gateway.fleet.engine_metrics import cache_config
 from gateway.fleet.probe import EngineProbe, reachable
 from gateway.fleet.worker import WorkerSpec
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.visitor import Visitor
 
 pytestmark = pytest.mark.anyio
 Recorded = dict[str, dict[str, tuple[int, bytes]]]
@@ -18,8 +19,9 @@ Recorded = dict[str, dict[str, tuple[int, bytes]]]
 
 @pytest.fixture
 async def probe() -> AsyncIterator[EngineProbe]:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        yield EngineProbe(client, timeout=5.0)
+    client = UpstreamClient()
+    yield EngineProbe(Visitor(client), timeout=5.0)
+    await client.close()
 
 
 async def test_vllm_032_says_all_about_itself(probe: EngineProbe, engine: Any, recorded: Recorded) -> None:
@@ -104,10 +106,11 @@ async def test_an_engine_that_hangs(free_port: Callable[[], int]) -> None:
     with socket.socket() as listener:  # accepts in the kernel's backlog and never answers
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        async with httpx.AsyncClient(trust_env=False) as client:
-            spec = WorkerSpec(f"http://127.0.0.1:{listener.getsockname()[1]}")
-            with pytest.raises(UpstreamTimeout, match=r"/health timed out after 0\.05 s"):
-                await EngineProbe(client, timeout=0.05).alive(spec)
+        client = UpstreamClient()
+        spec = WorkerSpec(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(UpstreamTimeout, match=r"/health timed out after 0\.05 s"):
+            await EngineProbe(Visitor(client), timeout=0.05).alive(spec)
+        await client.close()
 
 
 async def test_cache_config_of_each_engine() -> None:

@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 
 from gateway.errors import UpstreamConnectError
@@ -17,22 +16,25 @@ from gateway.fleet.monitor import HealthMonitor
 from gateway.fleet.probe import EngineProbe, Learned
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import EngineInfo, Worker, WorkerSpec, WorkerState
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.visitor import Visitor
 
 pytestmark = pytest.mark.anyio
 LIMITS = HealthLimits(interval_s=0.01, unhealthy_after=3, healthy_after=2)
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        yield client
+async def ask() -> AsyncIterator[Visitor]:
+    client = UpstreamClient()
+    yield Visitor(client)
+    await client.close()
 
 
-def make(client: httpx.AsyncClient, limits: HealthLimits = LIMITS) -> tuple[Registry, HealthMonitor]:
+def make(ask: Visitor, limits: HealthLimits = LIMITS) -> tuple[Registry, HealthMonitor]:
     registry = Registry(LoadBoard(), lambda: 0.0)
     monitor = HealthMonitor(
         registry,
-        EngineProbe(client, timeout=5.0),
+        EngineProbe(ask, timeout=5.0),
         Guards(health=limits),
         clock=lambda: 0.0,
         random=lambda: 0.5,
@@ -48,9 +50,9 @@ def models(*names: str) -> tuple[int, bytes]:
     return 200, json.dumps({"data": entries}).encode()
 
 
-async def test_a_timeline_check_by_check(client: httpx.AsyncClient, engine: Any) -> None:
+async def test_a_timeline_check_by_check(ask: Visitor, engine: Any) -> None:
     server = engine({})
-    registry, monitor = make(client)
+    registry, monitor = make(ask)
     worker = registry.add(WorkerSpec(server.url))
     for _ in range(10):
         assert not await monitor.check(worker)
@@ -73,16 +75,16 @@ async def test_a_timeline_check_by_check(client: httpx.AsyncClient, engine: Any)
     assert (worker.state, worker.reason) == (WorkerState.READY, "")
 
 
-async def test_the_first_pass_makes_it_ready(client: httpx.AsyncClient, engine: Any) -> None:
-    registry, monitor = make(client)
+async def test_the_first_pass_makes_it_ready(ask: Visitor, engine: Any) -> None:
+    registry, monitor = make(ask)
     worker = registry.add(WorkerSpec(engine({"/health": (200, b""), "/v1/models": models("m")}).url))
     assert await monitor.check(worker)
     assert worker.state is WorkerState.READY
 
 
-async def test_adapters_loaded_at_run_time_become_known(client: httpx.AsyncClient, engine: Any) -> None:
+async def test_adapters_loaded_at_run_time_become_known(ask: Visitor, engine: Any) -> None:
     server = engine({"/health": (200, b""), "/v1/models": models("m")})
-    registry, monitor = make(client)
+    registry, monitor = make(ask)
     worker = registry.add(WorkerSpec(server.url))
     await monitor.check(worker)
     server.answers["/v1/models"] = models("m", "french")
@@ -94,8 +96,8 @@ async def test_adapters_loaded_at_run_time_become_known(client: httpx.AsyncClien
     assert target.adapter == "french"
 
 
-async def test_a_pool_it_cannot_join_is_its_reason(client: httpx.AsyncClient, engine: Any) -> None:
-    registry, monitor = make(client)
+async def test_a_pool_it_cannot_join_is_its_reason(ask: Visitor, engine: Any) -> None:
+    registry, monitor = make(ask)
     first = engine({"/health": (200, b""), "/v1/models": models("m")})
     odd = engine(
         {
@@ -112,7 +114,7 @@ async def test_a_pool_it_cannot_join_is_its_reason(client: httpx.AsyncClient, en
     assert "block sizes [16, 24] can't share one pool" in states[odd.url][1]
 
 
-async def test_it_runs_by_itself_and_ends_clean(client: httpx.AsyncClient, engine: Any) -> None:
+async def test_it_runs_by_itself_and_ends_clean(ask: Visitor, engine: Any) -> None:
     changed = asyncio.Event()
 
     class Listener:
@@ -124,7 +126,7 @@ async def test_it_runs_by_itself_and_ends_clean(client: httpx.AsyncClient, engin
         def removed(self, worker: Worker) -> None: ...
 
     server = engine({"/health": (200, b""), "/v1/models": models("m")})
-    registry, monitor = make(client)
+    registry, monitor = make(ask)
     registry.subscribe(Listener())
     before = asyncio.all_tasks()
     monitor.start()

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import pytest
 import uvicorn
 
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.prompt.engine import EngineEncoder
 from gateway.prompt.reader import read_prompt
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.visitor import Visitor
 
 
 class FakeEngine:
@@ -69,10 +70,19 @@ async def served(app: FakeEngine, port: int) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
+async def visitor() -> AsyncIterator[Visitor]:
+    client = UpstreamClient()
+    try:
+        yield Visitor(client)
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
 async def encoder(port: int, **options: Any) -> AsyncIterator[tuple[EngineEncoder, FakeEngine, Clock]]:
     app, clock = FakeEngine(), Clock()
-    async with served(app, port) as url, httpx.AsyncClient(trust_env=False) as client:
-        yield EngineEncoder(client, lambda: [url], clock=clock, **{"deadline": 30.0, **options}), app, clock
+    async with served(app, port) as url, visitor() as ask:
+        yield EngineEncoder(ask, lambda: [url], clock=clock, **{"deadline": 30.0, **options}), app, clock
 
 
 def completion(prompt: Any, **fields: Any) -> PromptRequest:
@@ -218,8 +228,8 @@ async def test_the_cache_is_bounded(free_port: Callable[[], int]) -> None:
 @pytest.mark.anyio
 async def test_what_the_engine_cannot_be_asked() -> None:
     clock = Clock()
-    async with httpx.AsyncClient(trust_env=False) as client:
-        engine = EngineEncoder(client, lambda: [], clock=clock)
+    async with visitor() as ask:
+        engine = EngineEncoder(ask, lambda: [], clock=clock)
         image = {"type": "image_url", "image_url": {"url": "u"}}
         for request in (
             completion("x"),
@@ -232,13 +242,12 @@ async def test_what_the_engine_cannot_be_asked() -> None:
             assert list(await engine.encode(request)) == []
         assert not engine.resting
         await engine.close()
-        assert not client.is_closed
 
 
 @pytest.mark.anyio
 async def test_nobody_listens(free_port: Callable[[], int]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    async with httpx.AsyncClient(trust_env=False) as client:
-        engine = EngineEncoder(client, lambda: [url], clock=Clock())
+    async with visitor() as ask:
+        engine = EngineEncoder(ask, lambda: [url], clock=Clock())
         assert list(await engine.encode(completion("x"))) == []
         assert engine.resting
