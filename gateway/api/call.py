@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -29,6 +30,7 @@ from gateway.upstream.redact import Redactor
 ReadPrompt: TypeAlias = Callable[[Endpoint, Any], PromptRequest]
 
 _ANYBODY = Caller()
+_LONG = 1024 * 1024
 
 
 class Call(msgspec.Struct):
@@ -101,6 +103,9 @@ async def understand(
     if encoding is not None and body:
         body = await decode_body(body, encoding, max_body)
     fields = _fields(endpoint, lookup, body)
+    if len(body) > _LONG:
+        # parsing it has taken a while: others have their turn
+        await asyncio.sleep(0)
     dropped: list[str] = []
     if fields is not None:
         dropped = door.fields_in(fields)

@@ -23,6 +23,8 @@ class Target:
     """Tokens in one block key of this pool."""
     workers: tuple[Worker, ...]
     """Registered workers that serve it, in any state; may be empty where the model is only declared."""
+    most_tokens: int | None = None
+    """Of a prompt that one of them can take; None where some do not say."""
 
 
 def pool_unit(sizes: Iterable[int]) -> int:
@@ -80,7 +82,11 @@ def nobodys(name: str, model: str) -> Target:
 
 def _target(name: str, model: str, adapter: str, members: list[Worker]) -> Target:
     unit = pool_unit(w.info.block_size for w in members if w.info is not None)
-    return Target(name, model, adapter, unit, tuple(members))
+    most = [None if w.info is None else w.info.most_tokens for w in members]
+    known = [tokens for tokens in most if tokens is not None]
+    return Target(
+        name, model, adapter, unit, tuple(members), max(known) if known and len(known) == len(most) else None
+    )
 
 
 def _names(info: EngineInfo) -> tuple[str, ...]:

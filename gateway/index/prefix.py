@@ -289,6 +289,8 @@ class PrefixIndex:
                 found[known.id] = whole
 
     def _place_for_long(self, known: _Worker, lru: CapacityLru, keys: Sequence[BlockKey]) -> None:
+        if len(keys) > lru.capacity:
+            keys = keys[: lru.capacity]  # of more it could not keep the rest
         pushed_out = lru.place(keys)
         held = known.holding.parents
         run: list[BlockKey] = []

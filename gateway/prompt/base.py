@@ -57,6 +57,17 @@ class TokenPrompt(msgspec.Struct, frozen=True):
     exact_tokens: int
 
 
+MOST_CHARS = 8_000_000
+"""Of one prompt. A longer one has some two million tokens, more than any engine takes: tokenising it would
+cost seconds of a core for nothing."""
+_CHARS_PER_TOKEN = 4
+
+
+def too_long(chars: int) -> TokenPrompt:
+    """Stands for a prompt that is not tokenised for its length: its size is an estimate, nothing matches."""
+    return TokenPrompt(array("I", bytes(4 * (chars // _CHARS_PER_TOKEN))), 0)
+
+
 class PromptEncoder(Protocol):
     """One model's way from a request to tokens.
 

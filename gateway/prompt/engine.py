@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import ConfigError, UpstreamError, UpstreamProtocolError
-from gateway.prompt.base import PromptRequest, TokenPrompt
+from gateway.prompt.base import PromptRequest, TokenPrompt, too_long
 from gateway.prompt.content import has_media
 from gateway.types import AskEngine, Clock
 
@@ -26,7 +26,8 @@ class EngineEncoder:
     A tokenizer service that is slow or down must not slow requests: at most `concurrency` calls are under way
     (a request beyond them is routed by load at once), and after a failure nobody asks again for `rest`
     seconds, doubling up to `max_rest` while it keeps failing. `base_urls` gives the engines that may be
-    asked, any of which serves this model; `clock` is in seconds.
+    asked, any of which serves this model; `clock` is in seconds. Nobody is asked about a prompt of more than
+    `most_bytes`: it could not be answered in time, and would count as a failure.
     """
 
     name = "engine"
@@ -43,6 +44,7 @@ class EngineEncoder:
         cache_bytes: int = 32 * 1024 * 1024,
         rest: float = 1.0,
         max_rest: float = 30.0,
+        most_bytes: int = 1_000_000,
     ) -> None:
         self._ask_engine = ask
         self._base_urls = base_urls
@@ -53,6 +55,7 @@ class EngineEncoder:
         self._room = cache_bytes
         self._rest = rest
         self._max_rest = max_rest
+        self._most_bytes = most_bytes
         self._failures = 0
         self._resting_until = 0.0
         self._turn = 0
@@ -88,17 +91,23 @@ class EngineEncoder:
     async def _encode_all(self, prompts: Sequence[dict[str, Any] | Sequence[int]]) -> list[TokenPrompt]:
         encoded: list[TokenPrompt] = []
         for prompt in prompts:
-            tokens = await self._tokens(prompt) if isinstance(prompt, dict) else _token_ids(prompt)
+            if isinstance(prompt, dict):
+                try:
+                    content = msgspec.json.encode(prompt)
+                except UnicodeEncodeError:
+                    return []
+                if len(content) > self._most_bytes:
+                    encoded.append(too_long(len(content)))
+                    continue
+                tokens = await self._tokens(content)
+            else:
+                tokens = _token_ids(prompt)
             if tokens is None:
                 return []
             encoded.append(TokenPrompt(tokens, len(tokens)))
         return encoded
 
-    async def _tokens(self, body: dict[str, Any]) -> array[int] | None:
-        try:
-            content = msgspec.json.encode(body)
-        except UnicodeEncodeError:
-            return None
+    async def _tokens(self, content: bytes) -> array[int] | None:
         key = hashlib.blake2b(content, digest_size=16).digest()
         if (known := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gateway.prompt.base import PromptError, PromptRequest, TokenPrompt
+from gateway.prompt.base import MOST_CHARS, PromptError, PromptRequest, TokenPrompt, too_long
 from gateway.prompt.files import TokenizerFiles
 from gateway.prompt.render import MEDIA_MARK, ChatRenderer, RenderOptions
 from gateway.prompt.segments import SegmentedTokenizer, TokenPlan
+
+_LONG = 256 * 1024
+"""Characters, or token ids, from which on a prompt is worked on step by step."""
 
 
 @dataclass(slots=True)
@@ -39,12 +42,14 @@ class LocalEncoder:
         inline_chars: int = 4096,
         inline_messages: int = 256,
         threads: int = 2,
+        most_chars: int = MOST_CHARS,
     ) -> None:
         self.files = files
         self._renderer = ChatRenderer(files, options)
         self._segments = SegmentedTokenizer(files.tokenizer, cache_bytes=cache_bytes)
         self._inline_chars = inline_chars
         self._inline_messages = inline_messages
+        self._most_chars = most_chars
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tokenise")
 
     async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
@@ -54,6 +59,8 @@ class LocalEncoder:
                 texts = await loop.run_in_executor(self._pool, self.texts, request)
             else:
                 texts = self.texts(request)
+            if sum(map(len, texts)) > _LONG:
+                return [await self._encode_long(text, request) for text in texts]
             works = [self._begin(text) for text in texts]
             if sum(work.plan.missing_chars for work in works if isinstance(work, _Work)) > self._inline_chars:
                 await loop.run_in_executor(self._pool, self._complete, works)
@@ -62,6 +69,19 @@ class LocalEncoder:
             return [self._finish(work, request) for work in works]
         except PromptError:
             return []
+
+    async def _encode_long(self, text: str | Sequence[int], request: PromptRequest) -> TokenPrompt:
+        """The same in steps of some tens of milliseconds, between which others have their turn."""
+        await asyncio.sleep(0)
+        if isinstance(text, str) and len(text) > self._most_chars:
+            return too_long(len(text))
+        work = self._begin(text)
+        if isinstance(work, _Work):
+            await asyncio.sleep(0)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._pool, self._complete, [work])
+        await asyncio.sleep(0)
+        return self._finish(work, request)
 
     def tokenise(self, request: PromptRequest) -> list[TokenPrompt]:
         """`encode` for callers that want to know why not: raises PromptError. Blocks while it works; not to

@@ -22,6 +22,7 @@ from tokenizers import AddedToken, Tokenizer
 
 _ENTRY_OVERHEAD = 256
 """Bytes that an entry costs beside its text and tokens: three objects and a place in the map."""
+_SLICE = 65_536
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ class SegmentedTokenizer:
         texts = [plan.segments[index] for index in missing]
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         for index, encoding in zip(missing, encodings, strict=True):
-            plan.known[index] = array("I", encoding.ids)
+            plan.known[index] = _packed(encoding.ids)
 
     def remember(self, plan: TokenPlan) -> None:
         for segment, tokens in zip(plan.segments, plan.known, strict=True):
@@ -108,6 +109,14 @@ class SegmentedTokenizer:
         while self._used > self._room:
             segment, tokens = self._cache.popitem(last=False)
             self._used -= _entry_bytes(segment, tokens)
+
+
+def _packed(ids: list[int]) -> array[int]:
+    """In slices: this runs in a thread, and the event loop gets the interpreter between two of them only."""
+    packed = array("I", ids[:_SLICE])
+    for start in range(_SLICE, len(ids), _SLICE):
+        packed.extend(ids[start : start + _SLICE])
+    return packed
 
 
 def _entry_bytes(segment: str, tokens: array[int]) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
+from collections.abc import Sequence
 
 import msgspec
 
@@ -21,14 +23,64 @@ class PromptKeys(msgspec.Struct, frozen=True):
     """What the worker will hold when it has prefilled the prompt: every full block."""
 
 
+MOST_BLOCKS = 65_536
+"""Of a request that are looked up and promised: a million tokens, in blocks of 16. A decision is one step, in
+which nobody else is served, and this many take it some tens of milliseconds."""
+_SLICE = 8_192
+"""Blocks that are hashed between two turns of the event loop."""
+
+
 def prompt_keys(
-    prompt: TokenPrompt, root: BlockKey, *, unit: int, keep_last: int | None = None
+    prompt: TokenPrompt,
+    root: BlockKey,
+    *,
+    unit: int,
+    keep_last: int | None = None,
+    most_blocks: int = MOST_BLOCKS,
 ) -> PromptKeys:
     """`keep_last` is the request's truncation: engines keep that many tokens from the end."""
     tokens, exact = truncated(prompt, keep_last)
-    full = block_keys(root, pack_tokens(tokens), block_size=unit, max_blocks=exact // unit)
-    cacheable = cacheable_blocks(len(tokens), unit)
-    return PromptKeys(len(tokens), full if cacheable >= len(full) else full[:cacheable], full)
+    full = block_keys(root, pack_tokens(tokens), block_size=unit, max_blocks=min(exact // unit, most_blocks))
+    return _keyed(len(tokens), full, unit)
+
+
+async def prompts_keys(
+    prompts: Sequence[TokenPrompt],
+    root: BlockKey,
+    *,
+    unit: int,
+    keep_last: int | None = None,
+    most_tokens: int | None = None,
+) -> list[PromptKeys]:
+    """Of all prompts of a request. Beyond the `most_tokens` that any engine takes of one, and beyond
+    MOST_BLOCKS of all together, there are no keys."""
+    left = MOST_BLOCKS
+    keyed: list[PromptKeys] = []
+    for prompt in prompts:
+        most = left if most_tokens is None else min(left, most_tokens // unit)
+        if min(len(prompt.tokens) // unit, most) <= _SLICE:
+            keyed.append(prompt_keys(prompt, root, unit=unit, keep_last=keep_last, most_blocks=most))
+        else:
+            keyed.append(await _in_slices(*truncated(prompt, keep_last), root, unit, most))
+        left -= len(keyed[-1].full)
+    return keyed
+
+
+async def _in_slices(
+    tokens: array[int], exact: int, root: BlockKey, unit: int, most_blocks: int
+) -> PromptKeys:
+    full: list[BlockKey] = []
+    blocks = min(exact // unit, most_blocks)
+    for start in range(0, blocks, _SLICE):
+        await asyncio.sleep(0)
+        packed = pack_tokens(tokens[start * unit : min(start + _SLICE, blocks) * unit])
+        full += block_keys(full[-1] if full else root, packed, block_size=unit)
+    return _keyed(len(tokens), full, unit)
+
+
+def _keyed(tokens: int, full: list[BlockKey], unit: int) -> PromptKeys:
+    cacheable = cacheable_blocks(tokens, unit)
+    return PromptKeys(tokens, full if cacheable >= len(full) else full[:cacheable], full)
 
 
 def truncated(prompt: TokenPrompt, keep_last: int | None) -> tuple[array[int], int]:

@@ -34,7 +34,7 @@ from gateway.routing.candidates import (
 )
 from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
-from gateway.routing.keys import prompt_keys
+from gateway.routing.keys import prompts_keys
 from gateway.routing.last_resort import last_resort
 from gateway.routing.media import MediaMemory, likely_tokens, media_marks
 from gateway.routing.observer import NullObserver, RoutingObserver
@@ -164,7 +164,9 @@ class Router:
         exact = encoder is not None and encoder.exact and all(map(_all_exact, prompts))
         media = () if prompts and all(map(_all_exact, prompts)) else media_marks(request, root)
         keep_last = _truncation(request, target)
-        keyed = [prompt_keys(prompt, root, unit=target.unit, keep_last=keep_last) for prompt in prompts]
+        keyed = await prompts_keys(
+            prompts, root, unit=target.unit, keep_last=keep_last, most_tokens=target.most_tokens
+        )
         shape = RequestShape(
             prompt_tokens=self._media.size(media, sum(prompt.tokens for prompt in keyed)),
             keys=keyed[0].cacheable if keyed else (),

@@ -188,3 +188,15 @@ def test_integrity_notices_a_wrong_node() -> None:
     index._tree.nodes[chain(1, 3)[1]] ^= 1
     with pytest.raises(AssertionError, match="nodes differ"):
         index.check_integrity()
+
+
+def test_a_prompt_larger_than_the_engines_cache_is_guessed_up_to_it() -> None:
+    index = PrefixIndex()
+    index.add_worker(A, capacity=8)
+    index.place(A, chain(1, 5), 0.0)
+    index.place(A, chain(2, 100), 0.0)
+    assert index.match(chain(2, 100), 0.0) == {A: 8}
+    assert index.match(chain(1, 5), 0.0) == {}
+    index.retract(A, chain(2, 100), 0.0, 0.1)
+    assert index.count(A) == 0
+    index.check_integrity()

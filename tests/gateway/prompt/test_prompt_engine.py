@@ -251,3 +251,15 @@ async def test_nobody_listens(free_port: Callable[[], int]) -> None:
         engine = EngineEncoder(ask, lambda: [url], clock=Clock())
         assert list(await engine.encode(completion("x"))) == []
         assert engine.resting
+
+
+@pytest.mark.anyio
+async def test_nobody_is_asked_about_a_prompt_that_could_not_be_answered_in_time(
+    free_port: Callable[[], int],
+) -> None:
+    async with encoder(free_port(), most_bytes=10_000) as (engine, app, _):
+        (prompt,) = await engine.encode(completion("x" * 400_000))
+        # a quarter of the body's bytes, its JSON included
+        assert 100_000 <= len(prompt.tokens) < 100_100
+        assert prompt.exact_tokens == 0
+        assert (app.bodies, engine.resting) == ([], False)

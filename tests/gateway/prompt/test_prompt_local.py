@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -192,3 +193,36 @@ def test_tool_use_template_serves_requests_with_tools(tiny: TokenizerFiles) -> N
     user = [{"role": "user", "content": "x"}]
     assert engine.texts(chat(user)) == ["plain"]
     assert engine.texts(chat(user, tools=[{"type": "function", "function": {"name": "f"}}])) == ["with tools"]
+
+
+@pytest.mark.anyio
+async def test_a_very_long_prompt_is_worked_on_in_steps_with_the_same_result(tiny: TokenizerFiles) -> None:
+    text = "many words make a long prompt " * 10_000
+    chat = PromptRequest(Endpoint.CHAT, "m", messages=[{"role": "user", "content": text}])
+    encoder = LocalEncoder(tiny)
+    turns = 0
+    loop = asyncio.get_running_loop()
+
+    def turn() -> None:
+        nonlocal turns, again
+        turns += 1
+        again = loop.call_soon(turn)
+
+    again = loop.call_soon(turn)
+    (prompt,) = await encoder.encode(chat)
+    again.cancel()
+    # before it is cut, before it is tokenised in a thread, and before the end
+    assert turns >= 3
+    assert [prompt] == LocalEncoder(tiny).tokenise(chat)
+    assert len(prompt.tokens) == 60_012
+
+
+@pytest.mark.anyio
+async def test_beyond_what_any_engine_takes_it_is_not_tokenised(tiny: TokenizerFiles) -> None:
+    encoder = LocalEncoder(tiny, most_chars=400_000)
+    fits = "a" * 400_000
+    within, beyond = await encoder.encode(
+        PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[fits, fits + "b"], add_special_tokens=False)
+    )
+    assert within.exact_tokens == len(within.tokens)
+    assert (len(beyond.tokens), beyond.exact_tokens) == (100_000, 0)
