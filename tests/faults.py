@@ -104,6 +104,7 @@ class FaultyEngine:
         self._port = port
         self._tls = tls
         self._tasks: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, self._host, self._port, ssl=self._tls)
@@ -118,8 +119,10 @@ class FaultyEngine:
         await self._server.wait_closed()
 
     def refuse(self) -> None:
-        """No connection is accepted any more."""
+        """No connection is accepted any more, and those that are open end."""
         self._server.close()
+        for writer in self._open:
+            writer.close()
 
     @property
     def url(self) -> str:
@@ -130,6 +133,7 @@ class FaultyEngine:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._open.add(writer)
         number, self.connections = self.connections, self.connections + 1
         try:
             while (seen := await _read_request(reader, number)) is not None:
@@ -148,6 +152,7 @@ class FaultyEngine:
             pass
         finally:
             self._tasks.discard(task)
+            self._open.discard(writer)
             writer.close()
 
 
