@@ -65,10 +65,10 @@ demo: $(VENV)/.run $(MODEL_STAMP) ## cold against warm, affinity against round r
 exactness: $(VENV)/.run ## promised against delivered, request for request, on two reference workers
 	@exec $(BIN)/python -m benchmarks.exactness $(EXACTNESS_ARGS)
 
-chaos: $(VENV)/.dev ## kill replicas, workers, agents, Redis, Sentinel and cluster masters with load on (20 min); CHAOS_ROUNDS=5
+chaos: $(VENV)/.dev ## kill replicas, workers, agents, Redis, Sentinel and cluster masters with load on (a round is 5 min); CHAOS_ROUNDS=5
 	CHAOS_RESULTS=$${CHAOS_RESULTS:-chaos.jsonl} $(BIN)/python -m pytest -m heavy tests/heavy/test_chaos.py tests/heavy/test_joining.py $(PYTEST_ARGS)
 
-replication-study: $(VENV)/.dev ## that and the memory of a million blocks, five rounds, into the docs' pages (half an hour)
+replication-study: $(VENV)/.dev ## that and the memory of a million blocks, five rounds, into the docs' pages (20 min)
 	@exec $(BIN)/python -m benchmarks.replication $(STUDY_ARGS)
 .PHONY: replication-study
 

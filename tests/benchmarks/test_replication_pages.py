@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from benchmarks.replication import ROOT, Row, requests, sizing, times, write_pages
+import pytest
+
+from benchmarks.replication import ROOT, compact, write_pages
+from benchmarks.replication_tables import Row, added, cpu, p99, requests, sizing, times, verdicts
+
+
+def window(n: int, *worst: float, cpu: float = 0.1) -> Row:
+    return {"n": n, "cpu": cpu, "worst_ms": list(worst)}
+
+
+def a_round(scenario: str, answers: dict[str, int], rough: Row, **times: float) -> Row:
+    return {
+        "scenario": scenario, "requests": sum(answers.values()), "answers": answers,
+        "calm": window(100, 10.0, 9.0), "rough": rough, "control_calm": window(50, 8.0, 7.0),
+        "control_rough": window(50, 11.0, 9.0, cpu=0.2), **times,
+    }  # fmt: skip
+
 
 ROUNDS: list[Row] = [
-    {
-        "scenario": "replica killed", "requests": 100, "answers": {"200": 98, "0": 2},
-        "calm_p99_ms": 10.0, "rough_p99_ms": 14.0, "load_gone_s": 2.5, "writers_again_s": 4.0,
-    },
-    {
-        "scenario": "replica killed", "requests": 50, "answers": {"200": 49, "503": 1},
-        "calm_p99_ms": 12.0, "rough_p99_ms": 13.5, "load_gone_s": 3.5, "writers_again_s": 4.0,
-    },
+    a_round(
+        "replica killed",
+        {"200": 98, "0": 2},
+        window(100, 14.0, 13.0, cpu=0.3),
+        load_gone_s=2.5,
+        writers_again_s=4.0,
+    ),
+    a_round(
+        "replica killed", {"200": 49, "503": 1}, window(100, 16.0, 12.0), load_gone_s=3.5, writers_again_s=4.0
+    ),
     {"scenario": "a replica joins 1,000,000 blocks", "requests": 7, "ready_s": 9.0, "cpu_s": 8.0},
-]  # fmt: skip
+]
 MEMORY: Row = {
     "server": "Valkey 9.1", "blocks": 1_000_000, "held": 60.4, "names": 67.0, "stream": 20.0,
     "stream_bytes": 20_000_000, "redis": 148.2, "mirror": 153.4, "loaded_s": 6.2, "loaded_cpu_s": 5.1,
@@ -28,9 +47,50 @@ MACHINE: Row = {
 }  # fmt: skip
 
 
-def test_requests_of_a_scenario_are_summed_and_what_was_added_is_per_round() -> None:
+def test_p99_of_several_rounds_is_that_of_all_their_requests() -> None:
+    # of 400 requests, four are slower than the p99: 50, 40, 30, 20, and then it
+    assert p99([window(200, 50.0, 30.0, 10.0, 9.0), window(200, 40.0, 20.0, 15.0)])[0] == 20.0
+    # ranks 4 ± ceil(1.645 · √3.96) = 4 ± 4: from the slowest to the last that is kept
+    assert p99([window(200, 50.0, 30.0, 10.0, 9.0), window(200, 40.0, 20.0, 15.0)])[1] == (50.0 - 9.0) / 2
+    assert p99([window(1, 7.0)]) == (7.0, 0.0)
+
+
+def test_what_is_added_is_the_replicas_change_less_the_controls() -> None:
+    found = added(ROUNDS[:2])
+    # calm: 10, 10, 9, 9 of 200, the second; rough: 16, 14; control: 8 of 100 twice, 11 of 100 twice
+    assert (found.calm, found.rough, found.control_calm, found.control_rough) == (10.0, 14.0, 8.0, 11.0)
+    assert found.ms == pytest.approx(4.0 - 3.0)
+    assert found.verdict == "met"
+
+
+def test_a_bound_is_missed_only_where_chance_does_not_explain_it() -> None:
+    rounds = [a_round("Redis killed", {"200": 100}, window(100, *[12.0] * 10)) for _ in range(4)]
+    for each in rounds:
+        each.update(calm=window(100, *[1.0] * 10), control_calm=window(50, *[3.0] * 5))
+        each.update(control_rough=window(50, *[3.0] * 5))
+    assert (added(rounds).ms, added(rounds).chance, added(rounds).verdict) == (11.0, 0.0, "missed")
+    assert verdicts(rounds) == [
+        "missed: Redis killed: 11.0 ± 0.0 ms added to p99", "met: Redis killed: 0 requests failed",
+    ]  # fmt: skip
+    rounds[0]["rough"] = window(100, 90.0, 60.0, 40.0, 20.0)
+    # the fourth slowest of 400 is 20; nine times in ten the true one is among the nine slowest
+    assert (added(rounds).ms, added(rounds).chance) == (19.0, (90.0 - 12.0) / 2)
+    assert added(rounds).verdict == "unclear"
+
+
+def test_requests_of_a_scenario_are_summed() -> None:
     (line,) = requests(ROUNDS).splitlines()[2:]
-    assert line == ("| replica killed | 2 | 150 | 2 broken off, 1 × 503 | 10.0 – 12.0 | 1.5 – 4.0 |")
+    assert line.startswith(
+        "| replica killed | 2 | 150 | 2 broken off, 1 × 503 | 10.0 → 14.0 | 8.0 → 11.0 | 1.0 ± "
+    )
+    assert line.endswith("|  |"), "no bound is asked for"
+    assert cpu(ROUNDS).splitlines()[2:] == ["| replica killed | 100 → 200 | 100 → 200 |"]
+
+
+def test_samples_are_kept_a_line_a_round() -> None:
+    document = {"date": "2026-01-01", "rounds": ROUNDS, "failures": []}
+    assert json.loads(compact(document)) == document
+    assert sum("scenario" in line for line in compact(document).splitlines()) == len(ROUNDS)
 
 
 def test_times_stand_against_their_bounds() -> None:

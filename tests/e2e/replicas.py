@@ -80,9 +80,15 @@ class Site:
         argv += ["--engine", engine.spec] if engine is not None else []
         return self.start([*argv, *args], "agent")
 
-    def gateway(self, *args: str, engines: Sequence[Engine] = (), redis_url: str | None = None) -> Fleet:
-        """One replica, in front of `engines` and whatever its arguments say."""
-        port, admin = free_tcp_port(), free_tcp_port()
+    def gateway(
+        self,
+        *args: str,
+        engines: Sequence[Engine] = (),
+        redis_url: str | None = None,
+        at: Fleet | None = None,
+    ) -> Fleet:
+        """One replica, in front of `engines` and whatever its arguments say; `at` where one has ended."""
+        port, admin = (free_tcp_port(), free_tcp_port()) if at is None else (_port(at.url), _port(at.admin))
         argv = [sys.executable, "-m", "gateway", "serve", "--port", str(port), "--admin-port", str(admin)]
         for engine in engines:
             argv += ["--worker", engine.spec]
@@ -147,6 +153,10 @@ def ready_workers(fleet: Fleet) -> int:
     except httpx.HTTPError:
         assert fleet.process.poll() is None, f"a gateway ended:\n{fleet.output()}"
         return 0
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def _pair_of_ports() -> int:

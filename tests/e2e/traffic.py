@@ -23,8 +23,6 @@ class Sample:
     """0 where the connection broke in the middle: whoever answered it was killed."""
     replica: int
     worker: str = ""
-    promised: int = 0
-    cached: int = 0
 
 
 @dataclass
@@ -34,9 +32,6 @@ class Traffic:
     samples: list[Sample] = field(default_factory=list)
     halt: threading.Event = field(default_factory=threading.Event)
     """Set it to send no more."""
-
-    def between(self, begin: float, end: float) -> list[Sample]:
-        return [sample for sample in self.samples if begin <= sample.at < end]
 
 
 @contextmanager
@@ -82,15 +77,5 @@ def _send(http: httpx.Client, replicas: Sequence[Fleet], turn: int, prompt: list
         seconds = time.monotonic() - began
         if answer.status_code != 200:
             return Sample(began, seconds, answer.status_code, number)
-        return Sample(
-            began, seconds, 200, number, answer.headers["x-gateway-worker"],
-            int(answer.headers["x-gateway-matched-tokens"]),
-            answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"],
-        )  # fmt: skip
+        return Sample(began, seconds, 200, number, answer.headers["x-gateway-worker"])
     raise AssertionError("no replica accepts connections")
-
-
-def p99(samples: Sequence[Sample]) -> float:
-    """Seconds; the larger of the two middle ones where 99 % falls between two."""
-    ordered = sorted(sample.seconds for sample in samples)
-    return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]

@@ -233,11 +233,16 @@ class LoadSharing:
         if word is None:
             self._unread += 1
             return
+        if not self._listening:
+            log.info("peers are heard", extra={"replica": self._me})
         self._listening = True
         if word.replica == self._me:
             self._heard_myself = now
             return
-        if not self._peers.knows(word.replica):
+        known = self._peers.knows(word.replica)
+        if not known:
             self._said = None  # it must hear all that is in flight here
         if self._peers.hear(word, now):
             self._words_in += 1
+            if not known and not word.leaving:
+                log.info("a replica is heard; its load counts", extra={"replica": word.replica})
