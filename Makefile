@@ -7,6 +7,9 @@ MODEL ?= smollm2
 PORT ?= 8080
 WORKERS ?= 2
 
+# what is started here again and again must not compile its source each time
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: chaos help run test check demo exactness lock clean distclean
 

@@ -7,6 +7,8 @@ import os
 # before anything imports NumPy: on busy cores, BLAS threads that spin for each other cost more than they gain
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# hundreds of processes are started: none must compile what the one before it has compiled
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import signal
 import socket

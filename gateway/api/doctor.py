@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import httpx
 from fastapi import APIRouter, Query, Request
 
-from gateway.diagnosis.collect import watch
-from gateway.diagnosis.diagnose import diagnose, document
 from gateway.errors import Overloaded, Unavailable
+
+if TYPE_CHECKING:
+    import httpx
 
 INTERVAL_S = 1.0
 LONGEST_S = 60.0
 OWN_NAME = "http://this-gateway"
 """How findings name the replica that looked."""
 
-LookedAt = Callable[[Request], tuple[Sequence[str], httpx.AsyncBaseTransport]]
+LookedAt: TypeAlias = "Callable[[Request], tuple[Sequence[str], httpx.AsyncBaseTransport]]"
 """Whom a run watches: admin URLs, and how they are reached."""
 
 Window = Annotated[float, Query(ge=1.0, le=LONGEST_S, description="seconds to watch")]
 
 
 def itself(request: Request) -> tuple[Sequence[str], httpx.AsyncBaseTransport]:
+    import httpx
+
     return [OWN_NAME], httpx.ASGITransport(request.app, raise_app_exceptions=False)
 
 
@@ -47,6 +50,12 @@ def doctor_routes(closing: Callable[[], bool], looked_at: LookedAt = itself) -> 
         if one_run.locked():
             raise Overloaded("the doctor is looking already: one run at a time", retry_after=window)
         async with one_run:
+            # few ever ask, and loading it takes a while: then, and beside the requests
+            for name in ("collect", "diagnose"):
+                await asyncio.to_thread(import_module, f"gateway.diagnosis.{name}")
+            from gateway.diagnosis.collect import watch
+            from gateway.diagnosis.diagnose import diagnose, document
+
             urls, transport = looked_at(request)
             facts = await watch(
                 urls,

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import click
 
 from gateway import __version__
-from gateway.cli import agent, analyze, doctor, explain, index, keys, plan, process, serve, settings, up
 from gateway.errors import GatewayError
 
+COMMANDS = (
+    "serve", "process", "up", "agent", "explain", "index", "keys", "settings", "plan", "doctor", "analyze",
+)  # fmt: skip
+"""Each is `command` in the module of its name."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+
+class _Commands(click.Group):
+    """A command's module is loaded when it is called or listed: `serve` needs nothing of `plan`'s."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"gateway.cli.{cmd_name}").command
+        return command
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="prefix-gateway")
 def cli() -> None:
     """The front door of a fleet of LLM engines: exact prefix-cache routing."""
-
-
-cli.add_command(serve.command)
-cli.add_command(process.command)
-cli.add_command(up.command)
-cli.add_command(agent.command)
-cli.add_command(explain.command)
-cli.add_command(index.command)
-cli.add_command(keys.command)
-cli.add_command(settings.command)
-cli.add_command(plan.command)
-cli.add_command(doctor.command)
-cli.add_command(analyze.command)
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.processes.run import serve_processes
 from gateway.serving import OnReady, ReadSettings, serve
 from gateway.settings import Settings
 
@@ -16,4 +15,6 @@ def run(
     if settings.processes == 1:
         serve(settings, on_ready, read_settings)
     else:
+        from gateway.processes.run import serve_processes  # which takes a while, and is nothing to one alone
+
         serve_processes(settings, on_ready, read_settings, log)

@@ -11,6 +11,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ConstantBackoff, NoBackoff
+from redis.exceptions import NoScriptError as NoScriptError
 
 from gateway.errors import StoreError
 from gateway.store.url import StoreKind, StoreUrl

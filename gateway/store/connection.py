@@ -10,10 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from redis.exceptions import NoScriptError
-
 from gateway.errors import ConfigError, StoreError
-from gateway.store.client import CLIENT_ERRORS, as_store_error, make_clients
 from gateway.store.keys import Keys
 from gateway.store.scripts import Script
 from gateway.store.url import StoreKind, StoreUrl
@@ -74,7 +71,13 @@ class Store:
         self._timeout = timeout
         self._observer = observer if observer is not None else NullStoreObserver()
         self._clock = clock
-        self._client, *self._helpers = make_clients(url, timeout)
+        # redis-py takes as long to load as half of the gateway: only who has a Redis loads it
+        from gateway.store import client
+
+        self._client, *self._helpers = client.make_clients(url, timeout)
+        self._errors: tuple[type[Exception], ...] = client.CLIENT_ERRORS
+        self._no_script: type[Exception] = client.NoScriptError
+        self._as_ours = client.as_store_error
         self._up = False
         self._reason = "not connected yet"
         self._failures = 0
@@ -102,12 +105,12 @@ class Store:
         try:
             async with asyncio.timeout(limit):
                 answer = await self._client.execute_command(*args)
-        except NoScriptError:
+        except self._no_script:
             raise
         except TimeoutError as error:
             raise self._failed(StoreError(f"no answer in {limit:g} s", kind="timeout")) from error
-        except CLIENT_ERRORS as error:
-            raise self._failed(as_store_error(error)) from error
+        except self._errors as error:
+            raise self._failed(self._as_ours(error)) from error
         self._observer.command(str(args[0]), self._clock() - began)
         self._came_up()
         return answer
@@ -132,7 +135,7 @@ class Store:
         """Runs it by its digest; its text is sent where the server does not have it (yet, or any more)."""
         try:
             return await self.command("EVALSHA", script.sha, len(keys), *keys, *args, timeout=timeout)
-        except NoScriptError:
+        except self._no_script:
             return await self.command("EVAL", script.source, len(keys), *keys, *args, timeout=timeout)
 
     async def check(self) -> None:
@@ -156,7 +159,7 @@ class Store:
 
     async def close(self) -> None:
         for client in (self._client, *self._helpers):
-            with contextlib.suppress(*CLIENT_ERRORS):  # broken connections are closed as they are
+            with contextlib.suppress(*self._errors):  # broken connections are closed as they are
                 await client.aclose()
 
     def _failed(self, error: StoreError) -> StoreError:

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from gateway.errors import StoreError
-from gateway.store.client import CLIENT_ERRORS, as_store_error
 from gateway.store.connection import Store
 
 QUIET_S = 0.5
@@ -32,6 +31,8 @@ class RedisBus:
         await self._store.command("PUBLISH", self._channel, data, timeout=self._timeout)
 
     async def listen(self) -> AsyncGenerator[bytes | None]:
+        from gateway.store.client import CLIENT_ERRORS, as_store_error  # see `Store`
+
         # a cluster's client knows which node to subscribe at once it has asked something
         await self._store.command("EXISTS", self._channel, timeout=CONNECT_S)
         subscriber = self._store.subscriber()
