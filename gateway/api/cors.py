@@ -24,7 +24,7 @@ def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     cors = CORSMiddleware(
         app,
         allow_origins=origins,
-        allow_methods=("GET", "POST"),
+        allow_methods=("GET", "POST", "DELETE"),  # DELETE: of responses
         allow_headers=("*",),
         expose_headers=_READABLE,
         allow_credentials=False,  # a key in a header, never a cookie

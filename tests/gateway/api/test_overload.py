@@ -172,6 +172,30 @@ async def test_a_flooding_key_delays_another_by_its_fair_share_and_no_more(tmp_p
         assert engine.order.count("flood") == 40
 
 
+async def test_shares_are_as_the_keys_weights(tmp_path: Any) -> None:
+    """Weights 3 and 1, twenty requests of each in the queue: three of four places are heavy's."""
+    (heavy, one), (light, other) = key_of("heavy", weight=3), key_of("light", weight=1)
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(json.dumps([one, other]))
+    engine = Gated()
+    async with (
+        FaultyEngine(engine, model="m") as worker,
+        whole(worker.url, worker_max_requests=1, queue_wait=100.0, api_keys_file=keys) as gateway,
+        http() as client,
+    ):
+        tasks = [asyncio.create_task(ask(client, gateway, "first", light))]
+        await asyncio.wait_for(worker.arrived.wait(), 10)
+        for user, key in (("light", light), ("heavy", heavy)):
+            tasks += [asyncio.create_task(ask(client, gateway, user, key)) for _ in range(20)]
+        await waiting(gateway, 40)
+        engine.let(41)
+        assert [(await task).status_code for task in tasks] == [200] * 41
+        order = engine.order[1:]
+        for turn in range(6):
+            assert sorted(order[4 * turn : 4 * turn + 4]) == ["heavy", "heavy", "heavy", "light"]
+        assert order[27:] == ["light"] * 13
+
+
 async def test_who_waited_goes_where_it_is_best_by_then() -> None:
     """Queued while both were full; the worker that comes free and holds the prompt is the one."""
     engine = Gated()
