@@ -62,8 +62,9 @@ async def check_store(store: Store, *, wait: bool) -> None:
     except StoreError as error:
         if error.kind in ("auth", "forbidden") and not wait:
             raise ConfigError(
-                f"Redis at {store.url} refuses us: {error.message}; check user and password in --redis-url, "
-                "or serve without it meanwhile with --redis-wait"
+                f"Redis at {store.url} refuses us: {error.message.rstrip('.')}; check user and password in "
+                f"--redis-url, and that the user may use keys {store.keys.prefix}:* (docs/redis.md); "
+                "--redis-wait serves without it meanwhile"
             ) from error
     except ConfigError as error:
         if not wait:

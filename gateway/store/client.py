@@ -10,11 +10,12 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
-from redis.backoff import ConstantBackoff, NoBackoff
+from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError as NoScriptError
 
-from gateway.errors import StoreError
-from gateway.store.url import StoreKind, StoreUrl
+from gateway.errors import ConfigError, StoreError
+from gateway.store.cluster import SparingCluster
+from gateway.store.url import StoreKind, StoreUrl, Tls
 
 Client: TypeAlias = "Redis | RedisCluster"
 
@@ -29,7 +30,8 @@ _MAX_CONNECTIONS = 4096
 def make_clients(url: StoreUrl, timeout: float) -> list[Client]:
     """The one that commands go to, then others to be closed with it (those that ask Sentinels).
 
-    Connects to nothing yet. `timeout`, in seconds, is a connect's; who calls bounds a command.
+    Connects to nothing yet. Raises ConfigError for TLS files that can't be used. `timeout`, in
+    seconds, is a connect's; who calls bounds a command.
     """
     common: dict[str, Any] = {
         "username": url.username,
@@ -45,10 +47,10 @@ def make_clients(url: StoreUrl, timeout: float) -> list[Client]:
     }
     if url.kind is StoreKind.CLUSTER:
         # finding the slot's new owner takes a second try
-        common["retry"] = Retry(ConstantBackoff(0.05), 3)
+        common["retry"] = Retry(NoBackoff(), 1)
         nodes = [ClusterNode(host, port) for host, port in url.nodes]
         # one master lost must not take the others' slots along
-        return [RedisCluster(startup_nodes=nodes, require_full_coverage=False, **common)]
+        return [SparingCluster(startup_nodes=nodes, require_full_coverage=False, **common)]
     if url.kind is StoreKind.SENTINEL:
         sentinel = Sentinel(  # type: ignore[no-untyped-call]
             list(url.nodes),
@@ -72,6 +74,7 @@ def make_clients(url: StoreUrl, timeout: float) -> list[Client]:
 def _tls(url: StoreUrl) -> dict[str, Any]:
     if url.tls is None:
         return {}
+    _try_files(url.tls)
     return {
         "ssl": True,
         "ssl_ca_certs": url.tls.ca,
@@ -81,6 +84,17 @@ def _tls(url: StoreUrl) -> dict[str, Any]:
         "ssl_check_hostname": url.tls.verify,
         "ssl_min_version": ssl.TLSVersion.TLSv1_2,
     }
+
+
+def _try_files(tls: Tls) -> None:
+    """redis-py reads them with each connection: what can't be read would look like a Redis that is away."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        if tls.cert is not None:
+            context.load_cert_chain(tls.cert, tls.key)
+    except OSError as error:  # ssl.SSLError is one
+        named = ", ".join(path for path in (tls.ca, tls.cert, tls.key) if path is not None)
+        raise ConfigError(f"redis URL: {named} can't be used for TLS ({error.strerror or error})") from error
 
 
 def as_store_error(error: Exception) -> StoreError:

@@ -54,6 +54,10 @@ class Keys:
         """Sorted set: worker ids registered by agents, scored with the Unix time at which they run out."""
         return f"{self.prefix}:workers"
 
+    def check(self) -> str:
+        """Never there: to delete it shows that we may."""
+        return f"{self.prefix}:check"
+
     def models(self) -> str:
         """Sorted set: names of models that were served, as JSON `[name, base model]`, scored with the Unix
         time of the last sight."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 import uvloop
 
 from gateway.errors import ConfigError, StoreError
+from gateway.store.cluster import RELEARN_S
 from gateway.store.connection import Store
 from gateway.store.eviction import EvictionWatch
 from gateway.store.scripts import Script
@@ -98,6 +101,12 @@ async def test_an_acl_user_and_a_wrong_password(server: Server) -> None:
     with pytest.raises(StoreError) as error:
         await right.command("SET", "other", 1)
     assert error.value.kind == "forbidden"
+    await right.check()
+    elsewhere = Store(parse_store_url(f"redis://gw:s3cret%2F@{at}"), prefix="other")
+    with pytest.raises(StoreError) as error:
+        await elsewhere.check()
+    assert error.value.kind == "forbidden"
+    await elsewhere.close()
     wrong = Store(parse_store_url(f"redis://gw:guess@{at}"))
     with pytest.raises(StoreError) as error:
         await wrong.command("GET", "pgw:x")
@@ -300,3 +309,38 @@ async def test_who_asks_for_all_may_leave(tmp_path: Path) -> None:
             await second
         assert store.status.up
         await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_lost_master_does_not_have_the_layout_learned_with_every_command(tmp_path: Path) -> None:
+    with cluster(tmp_path) as nodes:
+        store = Store(parse_store_url(nodes.url))
+        await store.command("SET", "k", "1")
+        lost = nodes.owner("k")
+        others = [master for master in nodes.masters if master is not lost]
+        lost.kill()
+        began, before = time.monotonic(), [_calls(other) for other in others]
+        for _ in range(50):
+            with pytest.raises(StoreError):
+                await store.command("GET", "k")
+        after = [_calls(other) for other in others]
+        slots, commands = (
+            sum(calls[i] for calls in after) - sum(calls[i] for calls in before) for i in (0, 1)
+        )
+        assert commands == 0, "the list of commands is learned once"
+        assert slots <= 2 + (time.monotonic() - began) / RELEARN_S
+        lost.start()
+        async with asyncio.timeout(30):
+            while True:
+                with contextlib.suppress(StoreError):
+                    if await store.command("GET", "k") is None:
+                        break
+                await asyncio.sleep(0.05)
+        await store.close()
+
+
+def _calls(server: Server) -> tuple[int, int]:
+    """How often a node was asked for the layout, and for all commands."""
+    with server.client() as client:
+        stats = client.info("commandstats")
+    return tuple(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("cluster|slots", "command"))

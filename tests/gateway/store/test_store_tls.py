@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import StoreError
+from gateway.errors import ConfigError, StoreError
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
 from tests.servers import standalone
@@ -78,3 +78,13 @@ async def test_a_certificate_that_is_known_and_one_that_is_not(certificate: Path
             with pytest.raises(StoreError, match="certificate"):
                 await stranger.command("SET", "x", 1)
             await stranger.close()
+
+
+@pytest.mark.parametrize(
+    "query", ["ca=/nowhere.pem", "cert=/nowhere.pem", "ca={file}", "cert={file}&key={file}"]
+)
+def test_files_that_can_not_be_used_are_said_at_once(tmp_path: Path, query: str) -> None:
+    file = tmp_path / "no-certificate.pem"
+    file.write_text("nothing")
+    with pytest.raises(ConfigError, match=r"\.pem can't be used for TLS"):
+        Store(parse_store_url("rediss://127.0.0.1:1?" + query.format(file=file)))
