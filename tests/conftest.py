@@ -10,19 +10,41 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # hundreds of processes are started: none must compile what the one before it has compiled
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+import functools
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from httpx._transports import default as transports
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def _read_certificates_once() -> None:
+    """Each client of httpx, and so each `httpx.get`, reads all certificates of the machine: more work than
+    all the rest of a request, in every turn of a test that waits for something."""
+    fresh = transports.create_ssl_context
+    shared = functools.cache(lambda: fresh(trust_env=False))
+
+    def context(
+        verify: ssl.SSLContext | str | bool = True, cert: object = None, trust_env: bool = True
+    ) -> object:
+        usual = verify is True and cert is None and not trust_env
+        return shared() if usual else fresh(verify=verify, cert=cert, trust_env=trust_env)
+
+    transports.create_ssl_context = context
+
+
+_read_certificates_once()
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ What a page of Swagger or ReDoc shows comes from a CDN, which many gateways' mac
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; "
@@ -23,12 +24,16 @@ _HEADERS = {
 
 def add_reference(app: FastAPI) -> None:
     """Serves `/docs`, made from what the app says of itself in `/openapi.json`."""
-    source = (files("gateway.api.ui") / "static" / "docs.html").read_text("utf-8")
-    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(source)
+    page = cache(_page)  # compiled for the first who asks
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(page.render(described(app.openapi())), headers=_HEADERS)
+        return HTMLResponse(page().render(described(app.openapi())), headers=_HEADERS)
+
+
+def _page() -> Template:
+    source = (files("gateway.api.ui") / "static" / "docs.html").read_text("utf-8")
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(source)
 
 
 def described(openapi: dict[str, Any]) -> dict[str, Any]:
