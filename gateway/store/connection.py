@@ -139,8 +139,8 @@ class Store:
             return await self.command("EVAL", script.source, len(keys), *keys, *args, timeout=timeout)
 
     async def check(self) -> None:
-        """Raises StoreError where it can't be reached or does not let us write what is ours, ConfigError where
-        its settings would lose data."""
+        """Raises StoreError where it can't be reached, or does not let us write what is ours; ConfigError
+        where its settings would lose data."""
         answer = await self.command("INFO", "memory")
         # a cluster answers for each of several nodes; one that evicts is one too many
         infos = answer.values() if isinstance(answer, dict) and "maxmemory_policy" not in answer else [answer]
