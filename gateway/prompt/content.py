@@ -125,7 +125,7 @@ def is_media(part: Mapping[str, Any]) -> bool:
     kind = part.get("type")
     if kind is None or part.get("uuid") is not None:
         return any(name in part for name in _MEDIA_PARTS)
-    return kind in _MEDIA_PARTS
+    return isinstance(kind, str) and kind in _MEDIA_PARTS
 
 
 def _text_part(part: Any, content_format: ContentFormat) -> list[Any]:

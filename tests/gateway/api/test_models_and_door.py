@@ -264,13 +264,20 @@ SOUND = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "w
 LONG = "The quick brown fox jumps over the lazy dog. " * 40
 
 
-@pytest.mark.parametrize("media", [IMAGE, SOUND, {"type": "hologram", "hologram": 1}, 7, None])
-async def test_media_are_routed_by_the_text_before_them_and_never_crashed_on(media: Any) -> None:
+@pytest.mark.parametrize("source", ["bytes", "engine"])
+@pytest.mark.parametrize(
+    "media", [IMAGE, SOUND, {"type": "hologram", "hologram": 1}, {"type": IMAGE}, {"type": ["text"]}, 7, None]
+)
+async def test_media_are_routed_by_the_text_before_them_and_never_crashed_on(media: Any, source: str) -> None:
     messages = [
         {"role": "system", "content": LONG},
         {"role": "user", "content": [{"type": "text", "text": "what is it?"}, media]},
     ]
-    async with FaultyEngine(GOOD, model="m") as engine, whole(engine.url) as gateway, http() as client:
+    async with (
+        FaultyEngine(GOOD, model="m") as engine,
+        whole(engine.url, tokenizers={"m": source}) as gateway,
+        http() as client,
+    ):
         body = json.dumps({"model": "m", "messages": messages}).encode()
         for _ in range(2):
             answer = await client.post(gateway.url + PATH, content=body)
