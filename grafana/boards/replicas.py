@@ -64,6 +64,45 @@ REPLICAS = Board(
             ),
         ),
         Row(
+            "Several processes behind one port",
+            (
+                Panel(
+                    "Processes ready",
+                    "With `--processes` alone: those that take connections, and how many there should be.",
+                    (
+                        Query(f"gateway_processes_ready{{{REPLICA}}}", "{{instance}} ready"),
+                        Query(f"gateway_processes{{{REPLICA}}}", "{{instance}} wanted"),
+                    ),
+                    lowest=0,
+                    quiet=True,
+                ),
+                Panel(
+                    "Processes that ended by themselves",
+                    "Each is started again; the requests in it were lost to their clients.",
+                    (
+                        Query(
+                            f"sum by (instance) (increase(gateway_process_crashes_total{{{REPLICA}}}{RATE}))",
+                            "{{instance}}",
+                        ),
+                    ),
+                    lowest=0,
+                    quiet=True,
+                ),
+                Panel(
+                    "Connections, by process",
+                    "Of clients. Uneven by more than a few: clients that close and open few connections.",
+                    (
+                        Query(
+                            f"max by (instance, process) (gateway_process_connections{{{REPLICA}}})",
+                            "{{instance}} {{process}}",
+                        ),
+                    ),
+                    lowest=0,
+                    quiet=True,
+                ),
+            ),
+        ),
+        Row(
             "One knowledge",
             (
                 _each(

@@ -16,7 +16,7 @@ from gateway.fleet.worker import WorkerSpec
 from gateway.planning import Catalog, PlanRequest, plan
 from gateway.settings import Settings, load
 from gateway.store.url import StoreKind, parse_store_url
-from tests.deploy.charts import CHART, MATRIX, Object, Rendered, render
+from tests.deploy.charts import CHART, MATRIX, Object, Rendered, refusal, render
 from tests.deploy.tools import Tools
 from workers.__main__ import main as workers_cli
 
@@ -66,6 +66,33 @@ def test_settings_of_the_sets(helm4: Tools, tmp_path: Path) -> None:
                  everything.worker_api_key_file, everything.admin_token_file):  # fmt: skip
         assert path is not None
         assert str(path.parent) in mounts
+
+
+def test_several_processes_a_pod(helm4: Tools, tmp_path: Path) -> None:
+    one, four = render(helm4), render(helm4, None, "gateway.processes=4")
+    assert "processes" not in one.get("ConfigMap", NAME)["data"]["gateway.yaml"]
+    assert settings(four, tmp_path).processes == 4
+    assert one.container(NAME, "gateway")["resources"] == {
+        "requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"memory": "2Gi"},
+    }  # fmt: skip
+    assert four.container(NAME, "gateway")["resources"] == {
+        "requests": {"cpu": "4", "memory": "2048Mi"}, "limits": {"memory": "8Gi"},
+    }  # fmt: skip
+    # numbers, parts of a core, sizes without a unit, and none at all
+    odd = ["requests.cpu=500m", "requests.memory=1.5Gi", "limits.cpu=2", "limits.memory=1000000000"]
+    sets = [f"gateway.resources.{each}" for each in odd]
+    assert render(helm4, None, "gateway.processes=3", *sets).container(NAME, "gateway")["resources"] == {
+        "requests": {"cpu": "1500m", "memory": "4.5Gi"}, "limits": {"cpu": "6", "memory": "3000000000"},
+    }  # fmt: skip
+    none = render(helm4, None, "gateway.processes=3", "gateway.resources=null")
+    assert none.container(NAME, "gateway")["resources"] == {}
+
+
+def test_processes_want_redis_and_are_said_in_one_place(helm4: Tools) -> None:
+    alone = ["gateway.processes=2", "gateway.replicas=1", "redis.mode=none"]
+    assert "gateway.processes > 1 needs Redis" in refusal(helm4, None, *alone)
+    assert "say it as gateway.processes" in refusal(helm4, None, "gateway.config.processes=2")
+    assert "processes" in refusal(helm4, None, "gateway.processes=0")
 
 
 def pods(rendered: Rendered, deployment: str) -> Object:
@@ -144,7 +171,8 @@ def test_agents_understand_their_arguments(helm4: Tools) -> None:
     from gateway.cli.main import cli
 
     args = render(helm4, named("sglang")).container(f"{NAME}-engine", "agent")["args"]
-    command = cli.commands[args[0]]
+    command = cli.get_command(click.Context(cli), args[0])
+    assert command is not None
     given = [a.replace("$(POD_IP)", "10.0.0.1") for a in args[1:]]
     context = command.make_context("agent", [*given, "--redis-url=redis://r"])
     assert context.params["redis_prefix"] == NAME

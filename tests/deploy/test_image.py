@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -102,4 +103,6 @@ def test_commands_of_compose_are_understood() -> None:
     services = compose()["services"]
     for name, group in (("gateway-1", cli), ("worker-1", workers)):
         command, *args = services[name]["command"]
-        group.commands[command].make_context(command, list(args))
+        found = group.get_command(click.Context(group), command)
+        assert found is not None
+        found.make_context(command, list(args))

@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.fleet.engine_metrics import samples
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -44,15 +46,8 @@ class Fleet:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that carry `labels`."""
-        from prometheus_client.parser import text_string_to_metric_families
-
         text = httpx.get(self.admin + "/metrics", trust_env=False, timeout=10).raise_for_status().text
-        return sum(
-            s.value
-            for family in text_string_to_metric_families(text)
-            for s in family.samples
-            if s.name == name and labels.items() <= s.labels.items()
-        )
+        return sum(s.value for s in samples(text, [name]) if labels.items() <= s.labels.items())
 
     def settle(self, quiet: float = 0.1, timeout: float = 20.0) -> None:
         """Until no KV event was applied for `quiet` seconds."""
@@ -84,9 +79,12 @@ class Fleet:
 
 def wait_until(condition: Callable[[], bool], timeout: float = 30.0, what: str = "condition") -> None:
     deadline = time.monotonic() + timeout
+    pause = 0.02
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come true within {timeout} s"
-        time.sleep(0.02)
+        time.sleep(pause)
+        # asking must not take the cores from what it waits for
+        pause = min(0.1, pause * 1.2)
 
 
 def _port() -> int:

@@ -108,6 +108,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- else if eq $v.discovery.type "dns" -}}
 {{- $_ := set $c "dns_names" $v.discovery.dnsNames -}}
 {{- end -}}
+{{- if gt (int $v.gateway.processes) 1 -}}
+{{- $_ := set $c "processes" $v.gateway.processes -}}
+{{- end -}}
 {{- with $v.discovery.port }}{{- $_ := set $c "discovery_port" . -}}{{- end -}}
 {{- with $v.discovery.eventsPort }}{{- $_ := set $c "discovery_events_port" . -}}{{- end -}}
 {{- with $v.discovery.replayPort }}{{- $_ := set $c "discovery_replay_port" . -}}{{- end -}}
@@ -135,11 +138,33 @@ app.kubernetes.io/component: {{ .component }}
 {{- toYaml (mergeOverwrite $c (deepCopy $v.gateway.config)) -}}
 {{- end -}}
 
+{{/* Resources of a pod: those of one process, times the processes. A quantity is a number and a suffix. */}}
+{{- define "pg.resources" -}}
+{{- $times := float64 .processes -}}
+{{- $out := deepCopy .resources -}}
+{{- if gt $times 1.0 -}}
+{{- range $kind := list "requests" "limits" -}}
+{{- range $name, $quantity := get $out $kind -}}
+{{- $text := toString $quantity -}}
+{{- $number := regexFind "^[0-9.]+" $text -}}
+{{- $_ := set (get $out $kind) $name (printf "%.15g%s" (mulf (float64 $number) $times) (trimPrefix $number $text)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $out -}}
+{{- end -}}
+
 {{/* What would be wrong on a cluster and can be told before: one message each. */}}
 {{- define "pg.check" -}}
 {{- $many := or (gt (int .Values.gateway.replicas) 1) .Values.gateway.autoscaling.enabled -}}
 {{- if and $many (eq .Values.redis.mode "none") -}}
 {{- fail "gateway.replicas > 1 needs Redis: what one replica knows the others must too. Set redis.mode, or gateway.replicas to 1" -}}
+{{- end -}}
+{{- if and (gt (int .Values.gateway.processes) 1) (eq .Values.redis.mode "none") -}}
+{{- fail "gateway.processes > 1 needs Redis: there processes share what the fleet holds, their load and the keys' limits. Set redis.mode, or gateway.processes to 1" -}}
+{{- end -}}
+{{- if hasKey .Values.gateway.config "processes" -}}
+{{- fail "gateway.config.processes: say it as gateway.processes, so that a pod asks for resources to match" -}}
 {{- end -}}
 {{- include "pg.checkRedis" .Values.redis -}}
 {{- if and (eq .Values.discovery.type "redis") (eq .Values.redis.mode "none") -}}
