@@ -141,7 +141,7 @@ app.kubernetes.io/component: {{ .component }}
 {{/* Resources of a pod: those of one process, times the processes. A quantity is a number and a suffix. */}}
 {{- define "pg.resources" -}}
 {{- $times := float64 .processes -}}
-{{- $out := deepCopy .resources -}}
+{{- $out := deepCopy (default dict .resources) -}}
 {{- if gt $times 1.0 -}}
 {{- range $kind := list "requests" "limits" -}}
 {{- range $name, $quantity := get $out $kind -}}
