@@ -144,7 +144,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- $out := deepCopy (default dict .resources) -}}
 {{- if gt $times 1.0 -}}
 {{- range $kind := list "requests" "limits" -}}
-{{- range $name, $quantity := get $out $kind -}}
+{{- range $name, $quantity := default dict (get $out $kind) -}}
 {{- $text := toString $quantity -}}
 {{- $number := regexFind "^[0-9.]+" $text -}}
 {{- $_ := set (get $out $kind) $name (printf "%.15g%s" (mulf (float64 $number) $times) (trimPrefix $number $text)) -}}
