@@ -119,8 +119,14 @@ image-steps: $(VENV)/.dev ## the Dockerfile's steps in a fresh Debian (debootstr
 	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_image_steps.py
 .PHONY: soak streams leaving fuzz image-steps
 
-bench: $(VENV)/.run ## what a router costs: CPU a request and a chunk, added latency; ours and each installed peer
+bench: $(VENV)/.run ## what a router costs, ours and each installed peer, into the docs' pages; BENCH_PYTHON=… runs ours
 	@exec $(BIN)/python -m benchmarks.wire $(BENCH_ARGS)
+
+bench-python: ## an environment on the system's own Python (SYSTEM_PYTHON), for BENCH_PYTHON=.cache/bench/bin/python
+	test -x .cache/bench/bin/python || $(SYSTEM_PYTHON) -m venv .cache/bench
+	.cache/bench/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.txt
+SYSTEM_PYTHON ?= /usr/bin/python3
+.PHONY: bench-python
 
 live-study: $(VENV)/.run ## hit rate, balance, TTFT: ours and each installed peer on the same live engines (an hour)
 	@exec $(BIN)/python -m benchmarks.live --page docs/live-study.md $(LIVE_ARGS)

