@@ -24,12 +24,16 @@ ABLATION = (
     FLOOR,
     DEFAULT,
     *(f"{DEFAULT}:work_weight={w}" for w in (1, 1.5, 3, 4)),
-    *(f"{DEFAULT}:memory_weight={m}" for m in (0, 0.5, 2, 4)),
-    *(f"{DEFAULT}:balance_weight={b}" for b in (0, 0.125, 0.25, 1)),
-    *(f"{DEFAULT}:decode_weight={d}" for d in (0, 0.15, 0.4)),
+    *(f"{DEFAULT}:affinity_weight={a}" for a in (0, 3, 12)),
+    *(f"{DEFAULT}:affinity_tokens={t}" for t in (4000, 64000)),
+    *(f"{DEFAULT}:memory_weight={m}" for m in (0, 2, 4)),
+    *(f"{DEFAULT}:balance_weight={b}" for b in (0, 0.25, 1)),
+    *(f"{DEFAULT}:decode_weight={d}" for d in (0, 0.2)),
     *(f"{DEFAULT}:request_tokens={g}" for g in (0, 256)),
 )
 """One knob at a time around the default."""
+IDLE = tuple(policy for policy in ABLATION if "_" not in policy.removeprefix(DEFAULT) or "affinity" in policy)
+"""The knobs that matter where the fleet has slack."""
 FRONTIER = (
     FLOOR,
     *(f"{DEFAULT}:work_weight={w},balance_weight={b}" for w, b in product((1, 2, 4, 8), (0, 0.5, 2))),
@@ -79,11 +83,12 @@ def full() -> Mapping[str, Experiment]:
     talk, code = replace(CONVERSATION, limit=2500), replace(AGENTIC, limit=1500, copies=2)
     return MappingProxyType(
         {
-            "conversation-8": Experiment(talk, 8, (600, 1700, 5500), (3, 6, 8), seeds=(0, 1), knee=8),
+            "conversation-8": Experiment(talk, 8, (600, 1700, 5500), (3, 6, 8), seeds=(0, 1, 2), knee=8),
             "agentic-8": Experiment(code, 8, (850, 1700, 3400), (2, 4, 5), seeds=(0, 1, 2), knee=5),
-            "conversation-32": Experiment(replace(talk, limit=5000), 32, (600, 1700), (12, 32), knee=32),
-            "agentic-32": Experiment(replace(code, limit=3000, copies=8), 32, (1700,), (8, 20), knee=20),
-            "ablation-conversation": Experiment(talk, 8, (1700,), (8,), ABLATION, (0, 3)),
+            "conversation-32": Experiment(replace(talk, limit=6000), 32, (600, 1700), (12, 32), knee=32),
+            "agentic-32": Experiment(replace(code, limit=4000, copies=8), 32, (1700,), (8, 20), knee=20),
+            "ablation-conversation": Experiment(talk, 8, (1700,), (8,), ABLATION, (0, 1, 3)),
+            "ablation-idle": Experiment(talk, 8, (1700,), (3,), IDLE, (0, 1, 2)),
             "ablation-agentic": Experiment(code, 8, (1700,), (5,), ABLATION, tuple(range(5))),
             "frontier-conversation": Experiment(talk, 8, (1700,), (4,), FRONTIER, (0,)),
             "frontier-agentic": Experiment(code, 8, (1700,), (4,), FRONTIER, (0,)),

@@ -52,12 +52,17 @@ def run_point(source: Source, cases: list[Case], known: list[Row] | None = None)
 
 
 def known_rows(out: Path, experiments: Mapping[str, Experiment], again: str) -> dict[str, list[Row]]:
-    """What earlier runs left, but for policies whose names begin with `again`."""
+    """What earlier runs left, but for policies whose names begin with `again`, and for rows of more or fewer
+    requests than are replayed now."""
     found: dict[str, list[Row]] = {}
-    for name in experiments:
-        path = out / f"{name}.json"
+    for name, experiment in experiments.items():
+        path, limit = out / f"{name}.json", experiment.source.limit
         rows = msgspec.json.decode(path.read_bytes(), type=list[Row]) if path.exists() else []
-        found[name] = [row for row in rows if not str(row["policy"]).startswith(again)]
+        found[name] = [
+            row
+            for row in rows
+            if not str(row["policy"]).startswith(again) and limit in (None, row["requests"])
+        ]
     return found
 
 

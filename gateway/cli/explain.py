@@ -86,4 +86,7 @@ def _show(answer: dict[str, Any]) -> None:
         )
     console.print(table)
     if answer["policy"] == "estimated_ttft":
-        console.print("matched … excess in tokens; the formula: docs/architecture.md")
+        console.print(
+            f"matched … excess in tokens; affinity of this prompt: {answer['affinity']:.2f}; "
+            "the formula: docs/architecture.md"
+        )

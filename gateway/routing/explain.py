@@ -11,6 +11,7 @@ from gateway.fleet.worker import Worker
 from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import Caller
 from gateway.routing.policies.estimated_ttft import EstimatedTTFT, overflow_tokens
+from gateway.routing.policy import Policy
 from gateway.routing.router import ANYBODY, Router
 from gateway.routing.shadow import Shadow
 from gateway.routing.weighing import Reading, Weighing
@@ -58,6 +59,8 @@ class Explanation:
     blocks: int
     """Blocks that a cache could serve, over all prompts."""
     reusable_tokens: int
+    affinity: float
+    """What each of the first uncached tokens counts beyond the policy's weight of work, where it does so."""
     chosen: str | None
     reason: str
     workers: tuple[WorkerView, ...]
@@ -84,20 +87,32 @@ async def explain(router: Router, request: PromptRequest, *, caller: Caller = AN
         block_size=reading.target.unit,
         blocks=sum(len(prompt.cacheable) for prompt in reading.prompts),
         reusable_tokens=weighing.reusable,
+        affinity=_affinity(reading, weighing),
         chosen=None if winner is None else weighing.candidates[winner].id,
         reason="" if winner is None else weighing.reason,
         workers=tuple(sorted(views, key=_best_first)),
     )
 
 
+def _affinity(reading: Reading, weighing: Weighing) -> float:
+    policy = _acting(weighing)
+    if not isinstance(policy, EstimatedTTFT) or not weighing.candidates:
+        return 0.0
+    return policy.affinity(reading.shape, weighing.loads, weighing.matched)
+
+
 def _excess(reading: Reading, weighing: Weighing) -> dict[WorkerId, float]:
-    policy = weighing.policy.acting if isinstance(weighing.policy, Shadow) else weighing.policy
+    policy = _acting(weighing)
     if not isinstance(policy, EstimatedTTFT) or not weighing.candidates:
         return {}
     tokens = policy.excess_tokens(reading.shape, weighing.loads, weighing.matched)
     if tokens is None:
         return {}
     return {worker.id: excess for worker, excess in zip(weighing.candidates, tokens, strict=True)}
+
+
+def _acting(weighing: Weighing) -> Policy:
+    return weighing.policy.acting if isinstance(weighing.policy, Shadow) else weighing.policy
 
 
 def _view(

@@ -119,7 +119,7 @@ def test_targets_stand_in_one_table() -> None:
 def test_a_seed_orders_sessions_anew_and_takes_the_next_stretch_of_conversations() -> None:
     experiments = full()
     sources = [source for source, _cases in experiments["conversation-8"].points()]
-    assert {source.skip for source in sources} == {0, 2500}
+    assert {source.skip for source in sources} == {0, 2500, 5000}
     seeds = {source.seed for source, _cases in experiments["agentic-8"].points()}
     assert seeds == {0, 1, 2}
     for experiment in (*experiments.values(), *quick().values()):
@@ -163,6 +163,9 @@ def test_a_study_runs_from_trace_to_tables(tmp_path: Path) -> None:
     assert [row["ttft_p50_s"] for row in again] == [77.0, *(row["ttft_p50_s"] for row in rows[1:])]
     assert again[1]["floor_ttft_p50_s"] == 77.0
     assert known_rows(tmp_path, {"e": experiment}, "") == {"e": []}
+    # rows of twenty requests are none of thirty
+    longer = replace(experiment, source=replace(experiment.source, limit=30))
+    assert known_rows(tmp_path, {"e": longer}, "estimated") == {"e": []}
 
 
 def test_an_unknown_experiment_is_named() -> None:

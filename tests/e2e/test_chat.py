@@ -62,13 +62,15 @@ def test_the_command_shows_every_term_of_the_score(tiny: Fleet) -> None:
     told = CliRunner().invoke(explain, ["--admin-url", tiny.admin], input=json.dumps(body))
     assert told.exit_code == 0, told.output
     terms = ("matched", "uncached", "waiting", "overflow", "excess", "requests", "speed", "score", "verdict")
+    terms += ("affinity",)
     for term in terms:
         assert term in told.output
     whole = CliRunner().invoke(explain, ["--admin-url", tiny.admin, "--json"], input=json.dumps(body))
-    for row in json.loads(whole.output)["workers"]:
+    answer = json.loads(whole.output)
+    for row in answer["workers"]:
         total = (
             row["waiting_tokens"]
-            + 2 * max(row["uncached_tokens"], 16)
+            + (2 + answer["affinity"]) * max(row["uncached_tokens"], 16)
             + row["overflow_tokens"]
             + row["excess_tokens"] / 2
             + row["decoding_tokens"] / 20

@@ -1,14 +1,20 @@
 """The default: who would answer first?
 
-    score = (waiting + w × max(uncached, one block) + m × overflow + b × excess + d × decoding
-            + g × active requests) / prefill rate
+    score = (waiting + w × max(uncached, one block) + a × min(uncached, 16,000) + m × overflow + b × excess
+            + d × decoding + g × active requests) / prefill rate
 
 in tokens. Waiting prefill and the request's own uncached tokens are the time to its first token, in units of
-tokens of an average worker. Five additions:
+tokens of an average worker. Six additions:
 
 - w ≥ 1 prices what the request costs whoever comes after it. With w = 1 a burst of siblings opens a copy of
   their shared prefix on every idle worker, since computing it again takes no longer than waiting for it;
   with w = 2 they wait where it is being computed until the queue there is longer than twice what they save.
+- a prices what moving costs beyond this request: a conversation that moves leaves a dead copy of its past
+  behind, and its next turn has two places to go to. It grows with the share of the prompt that is held
+  somewhere and is in no other request in flight there, for what others have in common with it is worth a
+  second copy. And it grows with the fleet's slack, the share of its workers without a queue times the share
+  of their caches that nobody in flight uses: who has none cannot afford to wait. Of what moving costs no more
+  than 16,000 tokens count here, so nobody waits many times that.
 - overflow is by how much the contexts of all requests in flight there, this one's too, exceed the worker's
   cache, and never less than one of them on average: room comes when somebody ends, and nobody ends in part.
   Whoever comes then waits for that and not for prefill, and meanwhile everything that is cached there and not
@@ -43,6 +49,8 @@ _HELD = 0.8
 @dataclass(slots=True)
 class EstimatedTTFT:
     work_weight: float = 2.0
+    affinity_weight: float = 6.0
+    affinity_tokens: float = 16_000.0
     memory_weight: float = 1.0
     balance_weight: float = 0.5
     decode_weight: float = 0.05
@@ -56,12 +64,14 @@ class EstimatedTTFT:
         prompt, least = request.prompt_tokens, request.block_size
         weight, memory, guard = self.work_weight, self.memory_weight, self.request_tokens
         more, balance, decode = prompt - least, self.balance_weight, self.decode_weight
+        most, affinity = self.affinity_tokens, self.affinity(request, loads, matched_tokens)
         excess = self.excess_tokens(request, loads, matched_tokens) if balance else None
         return [
             (
                 load.waiting_tokens
                 + load.peer_waiting_tokens
-                + weight * (prompt - matched if matched < more else least)
+                + weight * (uncached := prompt - matched if matched < more else least)
+                + affinity * (uncached if uncached < most else most)
                 + decode * (load.decoding_tokens + load.peer_decoding_tokens)
                 + guard * (load.requests + load.peer_requests)
                 + balance * above
@@ -74,6 +84,19 @@ class EstimatedTTFT:
             / load.prefill_rate
             for load, matched, above in zip(loads, matched_tokens, excess or repeat(0.0), strict=False)
         ]
+
+    def affinity(
+        self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
+    ) -> float:
+        """What an uncached token counts beyond `work_weight`, up to `affinity_tokens` of them."""
+        best = max(matched_tokens)
+        if not best or not self.affinity_weight:
+            return 0.0
+        holder = loads[matched_tokens.index(best)]
+        own = best - holder.common_context(request.keys, request.block_size)
+        if own <= 0:
+            return 0.0
+        return self.affinity_weight * own / max(best, request.prompt_tokens) * slack(loads)
 
     def excess_tokens(
         self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
@@ -98,6 +121,20 @@ class EstimatedTTFT:
     ) -> None:
         uncached = request.prompt_tokens - matched_tokens[index]
         self._recent.add(loads, index, max(request.block_size, uncached))
+
+
+def slack(loads: Sequence[WorkerLoad]) -> float:
+    """0…1: the share of the workers without a queue times the share of their caches that nobody in flight
+    uses. Caches of unknown size count as unused."""
+    idle = used = room = 0
+    for load in loads:
+        if not load.waiting_tokens and not load.peer_waiting_tokens:
+            idle += 1
+        if load.capacity_tokens:
+            used += load.context_tokens + load.peer_context_tokens
+            room += load.capacity_tokens
+    free = max(0.0, 1.0 - used / room) if room else 1.0
+    return idle / len(loads) * free
 
 
 def overflow_tokens(load: WorkerLoad, request: RequestShape) -> int:

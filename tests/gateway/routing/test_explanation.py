@@ -29,17 +29,20 @@ async def test_every_figure_of_a_decision(fleet: Any) -> None:
     assert (told.policy, told.tokenizer, told.exact) == ("estimated_ttft", "local", True)
     assert (told.prompts, told.prompt_tokens, told.block_size, told.blocks) == (1, 200, 16, 12)
     assert (told.reusable_tokens, told.chosen, told.reason) == (192, b, "load")
+    # 192 of 200 are held, two of three have no queue
+    assert told.affinity == pytest.approx(6 * 0.96 * 2 / 3)
     rows = [(w.worker, w.matched_tokens, w.uncached_tokens, w.score, w.chosen) for w in told.workers]
+    # 5.84 for each uncached token
     assert rows == [
-        (b, 96, 104, 208.0, True),
-        (c, 0, 200, 400.0, False),
-        (a, 192, 8, 5050.0, False),
+        (b, 96, 104, pytest.approx(607.36), True),
+        (c, 0, 200, pytest.approx(1168.0), False),
+        (a, 192, 8, pytest.approx(5111.44), False),
         (d, 0, 200, None, False),
     ]
     assert [w.verdict for w in told.workers] == [
         "chosen: lowest score",
-        "score is 192.0 higher",
-        "score is 4842.0 higher, though it holds 96 tokens more",
+        "score is 560.6 higher",
+        "score is 4504.1 higher, though it holds 96 tokens more",
         "not a candidate: unhealthy: /health answers 500",
     ]
     busy = told.workers[2]

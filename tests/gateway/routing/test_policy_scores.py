@@ -40,8 +40,45 @@ SHAPE = RequestShape(prompt_tokens=1000)
 def test_estimated_ttft() -> None:
     policy = EstimatedTTFT()
     fleet = loads({"waiting_tokens": 100, "requests": 2}, {}, {"prefill_rate": 2.0})
-    # 100 + 2·(1000−800) + 16·2; 2·1000; the same at twice the speed
-    assert policy.score(SHAPE, fleet, [800, 0, 0]) == [532.0, 2000.0, 1000.0]
+    # affinity 6 · 800/1000 · 2/3 without a queue = 3.2: 100 + 5.2·(1000−800) + 16·2; 5.2·1000; twice as fast
+    assert policy.score(SHAPE, fleet, [800, 0, 0]) == pytest.approx([1172.0, 5200.0, 2600.0])
+    # a stranger has none
+    assert policy.score(SHAPE, fleet, [0, 0, 0]) == [2132.0, 2000.0, 1000.0]
+
+
+def test_affinity_grows_with_the_share_held_and_the_slack_of_the_fleet() -> None:
+    policy = EstimatedTTFT()
+    idle, queue = {"capacity_tokens": 10_000}, {"capacity_tokens": 10_000, "peer_waiting_tokens": 1}
+    half_used = {"capacity_tokens": 10_000, "context_tokens": 3000, "peer_context_tokens": 2000}
+    assert policy.affinity(SHAPE, loads(idle, idle), [1000, 0]) == 6.0
+    assert policy.affinity(SHAPE, loads(idle, idle), [500, 0]) == 3.0
+    assert policy.affinity(SHAPE, loads(queue, idle), [1000, 0]) == 3.0
+    assert policy.affinity(SHAPE, loads(half_used, half_used), [1000, 0]) == 3.0
+    assert policy.affinity(SHAPE, loads(queue, half_used), [0, 500]) == pytest.approx(6 * 0.5 * 0.5 * 0.75)
+    assert policy.affinity(SHAPE, loads(queue, queue), [1000, 0]) == 0.0
+    assert policy.affinity(SHAPE, loads(half_used | {"context_tokens": 30_000}), [1000]) == 0.0
+    # nobody knows how much the second one holds: the first one's share counts
+    assert policy.affinity(SHAPE, loads(half_used, {"context_tokens": 9000}), [1000, 0]) == 3.0
+    assert EstimatedTTFT(affinity_weight=0.0).affinity(SHAPE, loads(idle), [1000]) == 0.0
+
+
+def test_what_others_in_flight_have_in_common_with_it_gives_no_affinity() -> None:
+    holder, other = fleet = loads({}, {})
+    keys = [BlockKey(i) for i in range(62)]
+    shape = RequestShape(prompt_tokens=1000, keys=keys)
+    # 512 tokens of it are in use by another
+    Lease.take(holder, prompt_tokens=600, matched_tokens=600, keys=keys[:37])
+    assert EstimatedTTFT().affinity(shape, fleet, [992, 0]) == pytest.approx(6 * 0.48)
+    Lease.take(holder, prompt_tokens=1000, matched_tokens=1000, keys=keys)
+    assert EstimatedTTFT().affinity(shape, fleet, [768, 0]) == 0.0
+    assert other.requests == 0
+
+
+def test_affinity_counts_a_bounded_part_of_a_prompt() -> None:
+    policy = EstimatedTTFT(affinity_tokens=100.0)
+    # 2·10 + 5.94·10 at the holder; 2·1000 + 5.94·100
+    shape = RequestShape(prompt_tokens=1000, block_size=1)
+    assert policy.score(shape, loads({}, {}), [990, 0]) == pytest.approx([79.4, 2594.0])
 
 
 def test_estimated_ttft_counts_what_peers_sent() -> None:
@@ -58,13 +95,17 @@ def test_what_decodes_there_counts_a_little() -> None:
 def test_a_full_match_is_never_free() -> None:
     fleet = loads({"requests": 40}, {})
     # one block of 16 twice, and forty requests that decode: 32 + 640; a stranger: 2·300
-    assert EstimatedTTFT().score(RequestShape(300), fleet, [300, 0]) == [672.0, 600.0]
+    policy = EstimatedTTFT(affinity_weight=0.0)
+    assert policy.score(RequestShape(300), fleet, [300, 0]) == [672.0, 600.0]
+    # affinity 6 to both
+    assert EstimatedTTFT().score(RequestShape(300), fleet, [300, 0]) == [768.0, 2400.0]
 
 
 def test_a_busy_holder_loses_to_an_idle_stranger() -> None:
     fleet = loads({"waiting_tokens": 5000, "requests": 1}, {})
     scores = EstimatedTTFT().score(SHAPE, fleet, [992, 0])
-    assert scores == [5048.0, 2000.0]  # 5000 + 2·16 + 16·1
+    # affinity 6 · 0.992 · 1/2 without a queue: 5000 + 4.976·16 + 16·1; 4.976·1000
+    assert scores == pytest.approx([5095.616, 4976.0])
     assert pick(scores, fleet, [992, 0], Random(1)) == 1
 
 
@@ -74,7 +115,7 @@ def test_a_holder_whose_cache_is_all_in_use_loses_to_one_with_room() -> None:
         {"context_tokens": 2000, "peer_context_tokens": 1000, "capacity_tokens": 4000},
         {"context_tokens": 9000},  # nobody knows how much it holds
     )
-    policy = EstimatedTTFT(memory_weight=4.0)
+    policy = EstimatedTTFT(memory_weight=4.0, affinity_weight=0.0)
     # 2·(1000−800), 600 tokens too many four times, 16·9; 2·1000 and just enough room; 2·1000
     assert policy.score(SHAPE, fleet, [800, 0, 0]) == [2944.0, 2000.0, 2000.0]
 
@@ -85,11 +126,12 @@ def test_room_comes_when_a_whole_request_ends() -> None:
         {"context_tokens": 3000, "requests": 2, "capacity_tokens": 4000},
     )
     # 600 tokens too many, and the three there have 1200 each; 2·1000; 16 a request
-    assert EstimatedTTFT().score(SHAPE, fleet, [800, 0]) == [400.0 + 1200 + 48, 2000.0 + 32]
+    policy = EstimatedTTFT(affinity_weight=0.0)
+    assert policy.score(SHAPE, fleet, [800, 0]) == [400.0 + 1200 + 48, 2000.0 + 32]
 
 
 def test_a_stranger_goes_where_least_was_prefilled_lately() -> None:
-    policy = EstimatedTTFT()
+    policy = EstimatedTTFT(affinity_weight=0.0)
     fleet = loads(*[{"capacity_tokens": 100_000_000}] * 3)
     for index in (0, 0, 1, 2):
         policy.chosen(SHAPE, fleet, [0, 0, 0], index)
@@ -107,7 +149,7 @@ def test_a_stranger_goes_where_least_was_prefilled_lately() -> None:
 
 
 def test_balance_never_outweighs_a_match_of_more_than_four_fifths() -> None:
-    policy = EstimatedTTFT()
+    policy = EstimatedTTFT(affinity_weight=0.0)
     fleet = loads({}, {})
     for _ in range(50):
         policy.chosen(SHAPE, fleet, [0, 0], 0)
@@ -171,7 +213,8 @@ def test_context_that_is_in_use_already_needs_no_more_room() -> None:
     # 800 tokens too many, of which 768 are those of the request in flight: 2·16 + 4·32 + 16·100
     shape = RequestShape(prompt_tokens=1000, keys=keys)
     # and a twentieth of the 1000 that decode
-    assert EstimatedTTFT(memory_weight=4.0).score(shape, [load], [992]) == [1810.0]
+    policy = EstimatedTTFT(memory_weight=4.0, affinity_weight=0.0)
+    assert policy.score(shape, [load], [992]) == [1810.0]
 
 
 def test_product() -> None:
