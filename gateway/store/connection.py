@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from gateway.errors import ConfigError, StoreError
 from gateway.store.keys import Keys
+from gateway.store.patience import Patience
 from gateway.store.scripts import Script
 from gateway.store.url import StoreKind, StoreUrl
 from gateway.types import Clock
@@ -102,13 +103,14 @@ class Store:
         """One command, keys first as Redis has them. Raises StoreError; it may have been carried out then."""
         limit = self._timeout if timeout is None else timeout
         began = self._clock()
+        patience = Patience(limit)
         try:
-            async with asyncio.timeout(limit):
+            async with patience:
                 answer = await self._client.execute_command(*args)
         except self._no_script:
             raise
         except TimeoutError as error:
-            raise self._failed(StoreError(f"no answer in {limit:g} s", kind="timeout")) from error
+            raise self._failed(StoreError(_no_answer(limit, patience.held_up), kind="timeout")) from error
         except self._errors as error:
             raise self._failed(self._as_ours(error)) from error
         self._observer.command(str(args[0]), self._clock() - began)
@@ -190,3 +192,8 @@ class Store:
             return False
         self._quiet_until, self._told = now + QUIET_S, True
         return True
+
+
+def _no_answer(limit: float, held_up: float) -> str:
+    ours = f", and this process was held up for {held_up:.2g} s beside" if held_up else ""
+    return f"no answer in {limit:g} s{ours}"
