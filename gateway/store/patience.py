@@ -17,8 +17,8 @@ LATE_S = 0.005
 
 class Patience:
     """``async with Patience(seconds):`` as `asyncio.timeout`. A stride that ends late counts as one all the
-    same, and behind a late last one comes another, in which the loop looks at its sockets: at most `STRIDES` of
-    those, so that an end is certain. Read `held_up` when it is over."""
+    same, and behind a late last one comes another, in which the loop looks at its sockets: at most `STRIDES`
+    of those, so that an end is certain. Read `held_up` when it is over."""
 
     def __init__(self, seconds: float) -> None:
         self.held_up = 0.0
