@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 from statistics import fmean
 
-from benchmarks.replay.cases import FLOOR, Row
+from benchmarks.replay.cases import REFERENCES, Row
 from benchmarks.replay.report import number
 
 Point = tuple[str, int, int, float, str]
@@ -75,7 +75,7 @@ def only(found: Sequence[Line], policy: str) -> Line:
 
 
 def baselines(found: Sequence[Line]) -> list[Line]:
-    return [line for line in found if line.policy != FLOOR and not line.default]
+    return [line for line in found if line.policy not in REFERENCES and not line.default]
 
 
 def _line(policy: str, replicas: int, shared: bool, rows: Sequence[Row]) -> Line:

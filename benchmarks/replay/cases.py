@@ -14,6 +14,7 @@ from benchmarks.replay.bounds import Bounds, bounds
 from benchmarks.replay.ceilings import Ceilings, ceilings
 from benchmarks.replay.content import Content
 from benchmarks.replay.floor import PooledFleet
+from benchmarks.replay.hindsight import best_in_hindsight
 from benchmarks.replay.outcome import Summary, summarise
 from benchmarks.replay.simulation import Delays, Progress, Setup, Simulation
 from benchmarks.replay.trace import coarser, shortened
@@ -22,6 +23,9 @@ from gateway.routing.registry import DEFAULT_POLICY, POLICIES, make_policy
 from workers.profiles import Profile, profile_named
 
 FLOOR = "floor"
+HINDSIGHT = "hindsight"
+REFERENCES = (FLOOR, HINDSIGHT)
+"""No policies: what they know nobody knows."""
 BLOCK_SIZES = {"mooncake": 512, "agentic": 256, "bailian": 16, "csv": 16}
 """Tokens in an engine block where nothing else is said: the trace's own, or for prompts of 100,000 tokens
 several of them."""
@@ -54,7 +58,7 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Case:
     """One run. `policy` is a name, with parameters as in ``estimated_ttft:work_weight=1``; ``floor`` is the
-    pooled fleet."""
+    pooled fleet, ``hindsight`` a router that knows who will come when."""
 
     policy: str
     workers: int
@@ -86,6 +90,8 @@ def run_case(content: Content, case: Case, progress: Progress | None = None) -> 
     )
     if case.policy == FLOOR:
         run = PooledFleet(content, setup, progress).run()
+    elif case.policy == HINDSIGHT:
+        run = best_in_hindsight(content, setup, progress)
     else:
         name, params = policy_and_params(case.policy)
 

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.replay.cases import FLOOR, Case, Source, policies_named
+from benchmarks.replay.cases import FLOOR, HINDSIGHT, Case, Source, policies_named
 
 TRACES = Path(__file__).parent.parent / "traces"
 DEFAULT = "estimated_ttft"
@@ -87,6 +87,7 @@ def full() -> Mapping[str, Experiment]:
             "agentic-8": Experiment(code, 8, (850, 1700, 3400), (2, 4, 5), seeds=(0, 1, 2), knee=5),
             "conversation-32": Experiment(replace(talk, limit=6000), 32, (600, 1700), (12, 32), knee=32),
             "agentic-32": Experiment(replace(code, limit=4000, copies=8), 32, (1700,), (8, 20), knee=20),
+            "foresight": Experiment(code, 8, (850, 1700), (2, 5), (FLOOR, DEFAULT, HINDSIGHT), (0, 1, 2)),
             "ablation-conversation": Experiment(talk, 8, (1700,), (8,), ABLATION, (0, 1, 3)),
             "ablation-idle": Experiment(talk, 8, (1700,), (3,), IDLE, (0, 1, 2)),
             "ablation-agentic": Experiment(code, 8, (1700,), (5,), ABLATION, tuple(range(5))),

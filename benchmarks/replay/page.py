@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.replay.aggregate import Line, Point, grouped, lines, only
 from benchmarks.replay.cases import FLOOR, Row
 from benchmarks.replay.grid import DEFAULT, Experiment
+from benchmarks.replay.provenance import Origin
 from benchmarks.replay.verdicts import Verdict, verdicts
 
 _COLUMNS: Sequence[tuple[str, Callable[[Line], str]]] = (
@@ -29,15 +30,15 @@ _COLUMNS: Sequence[tuple[str, Callable[[Line], str]]] = (
 def tables(
     experiments: Mapping[str, Experiment],
     rows: Mapping[str, Sequence[Row]],
-    machine: Mapping[str, str | int | float],
+    origins: Sequence[Origin],
 ) -> dict[str, str]:
     """Markdown by marker: one for each experiment, `targets` and `machine`."""
     found = {name: _points(rows[name]) for name in experiments}
-    told = ", ".join(f"{name} {value}" for name, value in machine.items())
+    told = "; ".join(map(str, origins))
     seeds = "; ".join(f"{name} {_seeds(experiment)}" for name, experiment in experiments.items())
     return {
         **{name: found[name] for name in found},
-        "machine": f"Computed on: {told}. Seeds: {seeds}.",
+        "machine": f"Computed: {told}. Seeds: {seeds}.",
         "targets": targets(experiments, rows),
     }
 

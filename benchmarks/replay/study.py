@@ -8,9 +8,8 @@ the longest first.
 from __future__ import annotations
 
 import os
-import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -26,6 +25,7 @@ from benchmarks.replay.aggregate import grouped
 from benchmarks.replay.cases import Case, Row, Source, limits_of, run_case, with_ceilings
 from benchmarks.replay.grid import Experiment, full, quick
 from benchmarks.replay.page import tables, write_between
+from benchmarks.replay.provenance import Origin, merged, this_machine
 from benchmarks.replay.report import draw, scatter
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -66,6 +66,18 @@ def known_rows(out: Path, experiments: Mapping[str, Experiment], again: str) -> 
     return found
 
 
+def missing(experiment: Experiment, known: Sequence[Row]) -> int:
+    """How many of its rows have to be computed."""
+    there = {_case_of(row) for row in known}
+    return sum(
+        _case_of(asdict(case)) not in there for _source, cases in experiment.points() for case in cases
+    )
+
+
+def known_origins(path: Path) -> list[Origin]:
+    return msgspec.json.decode(path.read_bytes(), type=list[Origin]) if path.exists() else []
+
+
 def _case_of(row: Mapping[str, object]) -> tuple[object, ...]:
     names = ("policy", "workers", "blocks_per_worker", "rate", "profile", "replicas", "shared", "seed")
     return tuple(row[name] for name in names)
@@ -83,18 +95,6 @@ def run_all(
         for done in as_completed(running):
             name, place = running[done]
             yield name, place, done.result()
-
-
-def machine(jobs: int, seconds: float) -> dict[str, str | int | float]:
-    """Where the numbers were computed. Virtual time does not depend on it; how long it took does."""
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "cores": os.cpu_count() or 0,
-        "processes": jobs,
-        "seconds": round(seconds),
-    }
 
 
 @click.command(context_settings={"show_default": True})
@@ -115,17 +115,21 @@ def main(names: tuple[str, ...], jobs: int, small: bool, out: Path, again: str, 
         page = DOCS / "routing-study.md"
     began = perf_counter()
     found: dict[str, dict[int, list[Row]]] = {name: {} for name in wanted}
+    before = known_rows(out, wanted, again)
+    computed = [name for name in wanted if missing(wanted[name], before[name])]
     console = Console(file=sys.stderr)
     with Progress(console=console, disable=not console.is_terminal) as bar:
         shown = bar.add_task("points", total=len(tasks(wanted)))
-        for name, place, rows in run_all(wanted, jobs, known_rows(out, wanted, again)):
+        for name, place, rows in run_all(wanted, jobs, before):
             found[name][place] = rows
             bar.advance(shown)
             if len(found[name]) == len(wanted[name].points()):
                 _save(out, name, _in_order(found[name]))
-    place_of = machine(jobs, perf_counter() - began)
-    _write(out / "machine.json", msgspec.json.format(msgspec.json.encode(place_of)) + b"\n")
-    texts = tables(wanted, {name: _in_order(parts) for name, parts in found.items()}, place_of)
+    origins = known_origins(out / "machine.json")
+    if computed:
+        origins = merged(origins, this_machine(computed, again, jobs, perf_counter() - began))
+    _write(out / "machine.json", msgspec.json.format(msgspec.json.encode(origins)) + b"\n")
+    texts = tables(wanted, {name: _in_order(parts) for name, parts in found.items()}, origins)
     everything = "\n\n".join(f"## {marker}\n{text}" for marker, text in texts.items())
     _write(out / "tables.md", f"# All tables of the routing study\n\n{everything}\n".encode())
     if page is not None:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.replay.aggregate import Line, grouped, lines
+from benchmarks.replay.aggregate import Line, baselines, grouped, lines
 from benchmarks.replay.cases import FLOOR, Row, Source
 from benchmarks.replay.formats import load
 from benchmarks.replay.grid import Experiment, full, quick
 from benchmarks.replay.page import targets, write_between
+from benchmarks.replay.provenance import Origin, merged
 from benchmarks.replay.report import draw, scatter
-from benchmarks.replay.study import known_rows, main, run_all, tasks
+from benchmarks.replay.study import known_rows, main, missing, run_all, tasks
 from benchmarks.replay.trace import shortened
 from benchmarks.replay.verdicts import verdicts
 
@@ -163,9 +164,30 @@ def test_a_study_runs_from_trace_to_tables(tmp_path: Path) -> None:
     assert [row["ttft_p50_s"] for row in again] == [77.0, *(row["ttft_p50_s"] for row in rows[1:])]
     assert again[1]["floor_ttft_p50_s"] == 77.0
     assert known_rows(tmp_path, {"e": experiment}, "") == {"e": []}
+    assert (missing(experiment, rows), missing(experiment, known["e"]), missing(experiment, [])) == (0, 2, 4)
     # rows of twenty requests are none of thirty
     longer = replace(experiment, source=replace(experiment.source, limit=30))
     assert known_rows(tmp_path, {"e": longer}, "estimated") == {"e": []}
+
+
+def test_of_each_row_stands_where_it_was_computed_last() -> None:
+    def run(experiments: str, policies: str, cores: int) -> Origin:
+        return Origin(tuple(experiments.split()), policies, "3.12.3", "x86_64 Linux", cores, cores, 60)
+
+    first = run("a b c", "", 16)
+    again = merged([first], run("a b", "estimated_ttft", 2))
+    assert again == [first, run("a b", "estimated_ttft", 2)]
+    # one policy of one experiment once more, then all of the other
+    again = merged(again, run("a", "estimated_ttft", 4))
+    assert again == [first, run("b", "estimated_ttft", 2), run("a", "estimated_ttft", 4)]
+    again = merged(again, run("b", "", 8))
+    assert again == [run("a c", "", 16), run("a", "estimated_ttft", 4), run("b", "", 8)]
+    assert str(again[1]) == "estimated_ttft… of a: Python 3.12.3, x86_64 Linux, 4 processes on 4 cores, 60 s"
+
+
+def test_what_nobody_knows_is_no_baseline() -> None:
+    found = [line(name) for name in (FLOOR, "estimated_ttft", "hindsight", "product")]
+    assert [one.policy for one in baselines(found)] == ["product"]
 
 
 def test_an_unknown_experiment_is_named() -> None:
