@@ -8,10 +8,21 @@ import click
 from rich.console import Console
 
 from benchmarks.replay.batch import run_cases
-from benchmarks.replay.cases import BLOCK_SIZES, FLOOR, Case, Source, policies_named, save
+from benchmarks.replay.cases import BLOCK_SIZES, FLOOR, Case, Source, check_policy, policies_named, save
 from benchmarks.replay.formats import FORMATS
 from benchmarks.replay.report import draw, show
 from benchmarks.replay.simulation import Delays
+from gateway.errors import ConfigError
+
+
+def rates_named(_context: click.Context, _param: click.Parameter, text: str) -> list[float]:
+    try:
+        rates = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if min(rates) <= 0:
+        raise click.BadParameter("nobody asks at a rate of zero")
+    return rates
 
 
 @click.command(context_settings={"show_default": True})
@@ -21,22 +32,51 @@ from benchmarks.replay.simulation import Delays
 @click.option(
     "--blocks-per-worker", type=click.IntRange(min=1), required=True, help="Blocks of --block-size."
 )
-@click.option("--block-size", type=int, default=0, help="Tokens; 0: mooncake 512, agentic 256, else 16.")
-@click.option("--profile", default="h100-8b", help="Also a mix, h100-8b*6+l4-8b*2.")
-@click.option("--rate", "rates", default="4", help="Requests a second, several split by commas.")
 @click.option(
-    "--policy", default="all", help="all, or names split by commas; by ; with parameters, name:k=v."
+    "--block-size",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Tokens; 0: mooncake 512, agentic 256, else 16.",
+)
+@click.option("--profile", default="h100-8b", help="Also a mix, h100-8b*6+l4-8b*2.")
+@click.option(
+    "--rate", "rates", default="4", callback=rates_named, help="Requests a second, several split by commas."
+)
+@click.option(
+    "--policy",
+    default="all",
+    help="all, or names split by commas; by ; with parameters, name:k=v. hindsight: "
+    "a router that knows who comes when.",
 )
 @click.option("--replicas", type=click.IntRange(min=1), default=1)
 @click.option("--sharing/--no-sharing", default=True, help="Whether replicas share what they know.")
-@click.option("--event-delay", type=float, default=0.01, help="Seconds from an engine's step to the index.")
-@click.option("--placement-delay", type=float, default=0.005, help="Seconds to other replicas.")
-@click.option("--load-interval", type=float, default=0.1, help="Seconds between a replica's load reports.")
-@click.option("--slo-ttft", type=float, default=5.0, help="Seconds; goodput counts requests within both.")
-@click.option("--slo-tpot", type=float, default=0.1, help="Seconds a token.")
+@click.option(
+    "--event-delay",
+    type=click.FloatRange(min=0),
+    default=0.01,
+    help="Seconds from an engine's step to the index.",
+)
+@click.option(
+    "--placement-delay", type=click.FloatRange(min=0), default=0.005, help="Seconds to other replicas."
+)
+@click.option(
+    "--load-interval",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.1,
+    help="Seconds between a replica's load reports.",
+)
+@click.option(
+    "--slo-ttft",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    help="Seconds; goodput counts requests within both.",
+)
+@click.option("--slo-tpot", type=click.FloatRange(min=0), default=0.1, help="Seconds a token.")
 @click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first so many requests.")
-@click.option("--limit", type=int, default=None, help="Only the first so many requests.")
-@click.option("--longest", type=int, default=131_072, help="Leave out requests of more tokens in all.")
+@click.option("--limit", type=click.IntRange(min=1), default=None, help="Only the first so many requests.")
+@click.option(
+    "--longest", type=click.IntRange(min=1), default=131_072, help="Leave out requests of more tokens in all."
+)
 @click.option(
     "--copies", type=click.IntRange(min=1), default=1, help="Independent sets of sessions (agentic)."
 )
@@ -51,7 +91,7 @@ def main(
     blocks_per_worker: int,
     block_size: int,
     profile: str,
-    rates: str,
+    rates: list[float],
     policy: str,
     replicas: int,
     sharing: bool,
@@ -81,7 +121,7 @@ def main(
             policy=name,
             workers=workers,
             blocks_per_worker=blocks_per_worker,
-            rate=float(rate),
+            rate=rate,
             profile=profile,
             replicas=replicas,
             shared=sharing,
@@ -90,18 +130,20 @@ def main(
             slo_ttft_s=slo_ttft,
             slo_tpot_s=slo_tpot,
         )
-        for rate in rates.split(",")
+        for rate in rates
         for name in names
     ]
     try:
+        for name in names:
+            check_policy(name)
         rows = run_cases(source, cases, jobs)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ConfigError) as error:
         raise click.ClickException(str(error)) from error
-    show(rows, Console(width=150))
     if out is not None:
         save(rows, out)
     if plot is not None:
         draw(rows, plot)
+    show(rows, Console(width=150))
 
 
 if __name__ == "__main__":

@@ -78,8 +78,10 @@ Row = dict[str, object]
 
 
 def run_case(content: Content, case: Case, progress: Progress | None = None) -> Row:
-    """Raises ValueError for a policy, a profile or a cache that cannot be replayed."""
+    """Raises ValueError for a trace, a policy, a profile or a cache that cannot be replayed."""
     profiles = profiles_of(case, content.block_size)
+    if not content.trace.rate:
+        raise ValueError(f"{content.trace.name} has no two requests at different times: nothing to speed up")
     setup = Setup(
         profiles=profiles,
         speed=case.rate / content.trace.rate,
@@ -171,6 +173,13 @@ def policy_and_params(text: str) -> tuple[str, dict[str, float]]:
         key, _equals, value = pair.partition("=")
         params[key] = float(value)
     return name, params
+
+
+def check_policy(text: str) -> None:
+    """Raises ValueError or ConfigError where no such policy can be made."""
+    name, params = policy_and_params(text)
+    if name not in REFERENCES:
+        make_policy(name, params, random=Random(0))
 
 
 def policies_named(text: str) -> list[str]:

@@ -58,7 +58,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
         for row in point:
             figures = {name: number(row, name) for _heading, name, _form in _COLUMNS} | derived(row)
             label = f"{row['policy']}{'' if row['shared'] else ' (nothing shared)'}"
-            if row["replicas"] != 1:
+            if row["replicas"] != 1 and row["policy"] != FLOOR:
                 label += f" × {row['replicas']}"
             table.add_row(label, *(form.format(figures[name]) for _heading, name, form in _COLUMNS))
         console.print(table)

@@ -1,0 +1,84 @@
+"""``python -m benchmarks.replay``, as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.replay.__main__ import main
+from gateway.routing.registry import POLICIES
+
+CSV = """arrival_s,input_tokens,output_tokens,block_ids,session
+0.0,40,10,a b,s1
+1.0,72,10,a b c d,s1
+1.5,40,10,x y,s2
+2.0,104,10,a b c d e f,s1
+"""
+BAILIAN = """
+{"chat_id": 1, "parent_chat_id": -1, "timestamp": 61.1, "input_length": 40, "output_length": 10, "hash_ids": [1, 2, 3]}
+{"chat_id": 2, "parent_chat_id": 1, "timestamp": 65.2, "input_length": 72, "output_length": 10, "hash_ids": [1, 2, 4, 5, 6]}
+{"chat_id": 3, "parent_chat_id": -1, "timestamp": 66.1, "input_length": 33, "output_length": 10, "hash_ids": [1, 2, 7]}
+""".lstrip()  # noqa: E501 - a line of the file
+SMALL = ("--workers", "2", "--blocks-per-worker", "64", "--profile", "fast")
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    (tmp_path / "t.csv").write_text(CSV)
+    (tmp_path / "t.jsonl").write_text(BAILIAN)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "requests", "infinite"),
+    # blocks of 16 tokens that came before, answers of 10 tokens included, over all tokens: of the second turn
+    # three (40 + 10 tokens), of the third five (72 + 10); of the second turn three, of the stranger two
+    [("t.csv", "csv", 4, 16 * 8 / 256), ("t.jsonl", "bailian", 3, 16 * 5 / 145)],
+)
+def test_every_policy_and_rate_gives_a_row(
+    traces: Path, name: str, kind: str, requests: int, infinite: float
+) -> None:
+    out = traces / "out.json"
+    asked = (str(traces / name), "--format", kind, *SMALL, "--rate", "1,2", "--replicas", "2", "--seed", "3")
+    told = CliRunner().invoke(main, [*asked, "--policy", "all", "--json", str(out)])
+    assert told.exit_code == 0, told.output
+    assert "estimated_ttft × 2" in told.output
+    assert "floor × 2" not in told.output  # it has no gateway
+    rows = json.loads(out.read_text())
+    assert [(row["policy"], row["rate"]) for row in rows] == [
+        (policy, rate) for rate in (1.0, 2.0) for policy in ("floor", *POLICIES)
+    ]
+    for row in rows:
+        assert (row["workers"], row["blocks_per_worker"], row["replicas"], row["seed"]) == (2, 64, 2, 3)
+        assert (row["requests"], row["default"]) == (requests, row["policy"] == "estimated_ttft")
+        assert row["infinite_hit_rate"] == row["ceiling_hit_rate"] == pytest.approx(infinite, abs=1e-6)
+        assert 0 <= row["hit_rate"] <= row["infinite_hit_rate"] + 1e-6
+        assert 1 <= row["balance"] <= 2
+        assert (row["ttft_p50_s"], row["ttft_p99_s"], row["floor_ttft_p50_s"], row["floor_ttft_p99_s"]) == (
+            (0,) * 4
+        )
+        assert row["goodput_rps"] > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--policy", "nosuch"), "unknown policy 'nosuch'; there are: estimated_ttft"),
+        (("--policy", "estimated_ttft:nope=1"), "has no parameter 'nope'"),
+        (("--policy", "estimated_ttft:work_weight=x"), "could not convert string to float: 'x'"),
+        (("--rate", "0"), "nobody asks at a rate of zero"),
+        (("--rate", "fast"), "could not convert string to float: 'fast'"),
+        (("--profile", "nosuch"), "no simulated engine is called 'nosuch': there are h100-8b"),
+        (("--limit", "1"), "has no two requests at different times"),
+        (("--format", "bailian"), "is no bailian trace"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_is_computed(
+    traces: Path, given: tuple[str, ...], said: str
+) -> None:
+    told = CliRunner().invoke(main, [str(traces / "t.csv"), "--format", "csv", *SMALL, *given])
+    assert told.exit_code != 0
+    assert said in " ".join(told.output.split())
