@@ -250,6 +250,7 @@ def build(settings: Settings) -> App:
         random=random,
         held=lambda: index.stats().held,
         admission=queue,
+        max_ttft=settings.max_ttft,
         observer=observer,
         announce=replicas.sharing.placed if replicas is not None else None,
     )

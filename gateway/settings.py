@@ -173,6 +173,10 @@ class Settings(BaseSettings):
     queue_size: int = Field(256, ge=0, description="requests of one model that may wait; 0: none")
     queue_wait: float = Field(10.0, gt=0, description="seconds that one may wait")
 
+    max_ttft: float = Field(
+        0.0, ge=0, description="seconds; whose first token is expected later gets 429 at once; 0: nobody"
+    )
+
     # workers that fail
     breaker_failures: int = Field(3, ge=1, description="in a row, until a worker gets no more requests")
     breaker_rest: float = Field(5.0, gt=0, description="seconds; doubles with every probe that fails")

@@ -72,6 +72,12 @@ def rates_named(_context: click.Context, _param: click.Parameter, text: str) -> 
     help="Seconds; goodput counts requests within both.",
 )
 @click.option("--slo-tpot", type=click.FloatRange(min=0), default=0.1, help="Seconds a token.")
+@click.option(
+    "--max-ttft",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Seconds; refuse whose first token is expected later. 0: nobody.",
+)
 @click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first so many requests.")
 @click.option("--limit", type=click.IntRange(min=1), default=None, help="Only the first so many requests.")
 @click.option(
@@ -100,6 +106,7 @@ def main(
     load_interval: float,
     slo_ttft: float,
     slo_tpot: float,
+    max_ttft: float,
     skip: int,
     limit: int | None,
     longest: int,
@@ -129,6 +136,7 @@ def main(
             delays=Delays(event_delay, placement_delay, load_interval),
             slo_ttft_s=slo_ttft,
             slo_tpot_s=slo_tpot,
+            max_ttft_s=max_ttft,
         )
         for rate in rates
         for name in names

@@ -21,6 +21,7 @@ class Line:
     policy: str
     replicas: int
     shared: bool
+    max_ttft_s: float
     default: bool
     seeds: int
     hit_rate: float
@@ -38,6 +39,8 @@ class Line:
     floor_p50_s: float
     bound_p50_s: float
     bound_p99_s: float
+    refused: float
+    """Share of all that asked."""
     goodput: float
     goodput_x: float
     """Times the floor's."""
@@ -63,9 +66,10 @@ def grouped(rows: Sequence[Row]) -> dict[Point, list[Row]]:
 
 def lines(rows: Sequence[Row]) -> list[Line]:
     """Of one point, in the order in which the policies appear."""
-    by_name: dict[tuple[str, int, bool], list[Row]] = {}
+    by_name: dict[tuple[str, int, bool, float], list[Row]] = {}
     for row in rows:
-        key = (str(row["policy"]), int(number(row, "replicas")), bool(row["shared"]))
+        most = number(row, "max_ttft_s") if "max_ttft_s" in row else 0.0
+        key = (str(row["policy"]), int(number(row, "replicas")), bool(row["shared"]), most)
         by_name.setdefault(key, []).append(row)
     return [_line(*key, own) for key, own in by_name.items()]
 
@@ -78,12 +82,13 @@ def baselines(found: Sequence[Line]) -> list[Line]:
     return [line for line in found if line.policy not in REFERENCES and not line.default]
 
 
-def _line(policy: str, replicas: int, shared: bool, rows: Sequence[Row]) -> Line:
+def _line(policy: str, replicas: int, shared: bool, max_ttft_s: float, rows: Sequence[Row]) -> Line:
     p99 = _ratios(rows, "ttft_p99_s", "floor_ttft_p99_s")
     return Line(
         policy=policy,
         replicas=replicas,
         shared=shared,
+        max_ttft_s=max_ttft_s,
         default=bool(rows[0]["default"]),
         seeds=len(rows),
         hit_rate=_mean(rows, "hit_rate"),
@@ -99,6 +104,7 @@ def _line(policy: str, replicas: int, shared: bool, rows: Sequence[Row]) -> Line
         floor_p50_s=_geometric([number(row, "floor_ttft_p50_s") for row in rows]),
         bound_p50_s=_geometric([number(row, "bound_ttft_p50_s") for row in rows]),
         bound_p99_s=_geometric([number(row, "bound_ttft_p99_s") for row in rows]),
+        refused=fmean(_refused(row) for row in rows),
         goodput=_mean(rows, "goodput_rps"),
         goodput_x=fmean(_ratios(rows, "goodput_rps", "floor_goodput_rps")),
         bound_goodput=fmean(number(row, "bound_good_share") * number(row, "rate") for row in rows),
@@ -109,6 +115,11 @@ def _line(policy: str, replicas: int, shared: bool, rows: Sequence[Row]) -> Line
 
 def _ratios(rows: Sequence[Row], name: str, of: str) -> list[float]:
     return [number(row, name) / number(row, of) if number(row, of) else float("nan") for row in rows]
+
+
+def _refused(row: Row) -> float:
+    refused = number(row, "refused") if "refused" in row else 0.0
+    return refused / (refused + number(row, "requests"))
 
 
 def _mean(rows: Sequence[Row], name: str) -> float:

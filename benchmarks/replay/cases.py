@@ -72,6 +72,8 @@ class Case:
     delays: Delays = field(default_factory=Delays)
     slo_ttft_s: float = 5.0
     slo_tpot_s: float = 0.1
+    max_ttft_s: float = 0.0
+    """Requests are refused that nobody is expected to answer within so many seconds; 0: none."""
 
 
 Row = dict[str, object]
@@ -89,6 +91,7 @@ def run_case(content: Content, case: Case, progress: Progress | None = None) -> 
         shared=case.shared,
         delays=case.delays,
         seed=case.seed,
+        max_ttft_s=case.max_ttft_s,
     )
     if case.policy == FLOOR:
         run = PooledFleet(content, setup, progress).run()
@@ -108,6 +111,7 @@ def run_case(content: Content, case: Case, progress: Progress | None = None) -> 
         slo_tpot_s=case.slo_tpot_s,
         busy_s=run.busy_s,
         preemptions=run.preemptions,
+        refused=run.refused,
     )
     return _row(content, case, summary)
 
@@ -221,6 +225,7 @@ def _row(content: Content, case: Case, summary: Summary) -> Row:
         "seed": case.seed,
         "slo_ttft_s": case.slo_ttft_s,
         "slo_tpot_s": case.slo_tpot_s,
+        "max_ttft_s": case.max_ttft_s,
         **figures,
     }
 

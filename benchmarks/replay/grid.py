@@ -58,6 +58,8 @@ class Experiment:
     profile: str = "h100-8b"
     replicas: Sequence[tuple[int, bool]] = ((1, True),)
     """How many, and whether they share what they know."""
+    limits: Sequence[float] = (0.0,)
+    """Seconds to the first token beyond which a request is refused; 0: none is."""
 
     def points(self) -> list[tuple[Source, list[Case]]]:
         return [
@@ -72,9 +74,10 @@ class Experiment:
 
     def _cases(self, blocks: int, rate: float, seed: int) -> list[Case]:
         return [
-            Case(policy, self.workers, blocks, rate, self.profile, replicas, shared, seed)
-            for (replicas, shared), policy in product(self.replicas, self.policies)
-            if policy != FLOOR or (replicas, shared) == self.replicas[0]  # the floor has no gateway
+            Case(policy, self.workers, blocks, rate, self.profile, replicas, shared, seed, max_ttft_s=most)
+            for (replicas, shared), most, policy in product(self.replicas, self.limits, self.policies)
+            # the floor has no gateway
+            if policy != FLOOR or (replicas, shared, most) == (*self.replicas[0], self.limits[0])
         ]
 
 
@@ -93,6 +96,9 @@ def full() -> Mapping[str, Experiment]:
             "ablation-agentic": Experiment(code, 8, (1700,), (5,), ABLATION, tuple(range(5))),
             "frontier-conversation": Experiment(talk, 8, (1700,), (4,), FRONTIER, (0,)),
             "frontier-agentic": Experiment(code, 8, (1700,), (4,), FRONTIER, (0,)),
+            "admission": Experiment(
+                talk, 8, (1700,), (8, 10, 12), (FLOOR, DEFAULT, "explore"), (0, 1, 2), limits=(0.0, 5.0)
+            ),
             "replicas-conversation": _replicas(talk, 6.0),
             "replicas-agentic": _replicas(code, 4.0),
             "mixed": Experiment(talk, 8, (1700,), (5,), profile="h100-8b*4+a100-8b*4"),

@@ -36,6 +36,8 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Summary:
     requests: int
+    """Served ones; all other figures but goodput are of them alone."""
+    refused: int
     hit_rate: float
     """Cached prompt tokens over all prompt tokens."""
     balance: float
@@ -64,8 +66,10 @@ def summarise(
     slo_tpot_s: float,
     busy_s: float,
     preemptions: int,
+    refused: Sequence[float] = (),
 ) -> Summary:
-    """Raises ValueError where there is nothing to sum up."""
+    """`refused` are the times at which those came that were not served. Raises ValueError where there is
+    nothing to sum up."""
     if not outcomes:
         raise ValueError("no request was replayed")
     prompt = sum(o.prompt_tokens for o in outcomes)
@@ -74,11 +78,12 @@ def summarise(
         prefilled[o.worker] += o.prompt_tokens - o.cached_tokens
     ttfts = sorted(o.ttft for o in outcomes)
     tpots = sorted(o.tpot for o in outcomes)
-    arrivals = sorted(o.arrived for o in outcomes)
+    arrivals = sorted([*(o.arrived for o in outcomes), *refused])
     window, nearly = arrivals[-1] - arrivals[0], quantile(arrivals, 0.9)
     good = sum(1 for o in outcomes if o.ttft <= slo_ttft_s and o.tpot <= slo_tpot_s and o.arrived <= nearly)
     return Summary(
         requests=len(outcomes),
+        refused=len(refused),
         hit_rate=sum(o.cached_tokens for o in outcomes) / prompt,
         balance=max(prefilled) * workers / max(1, sum(prefilled)),
         ttft_mean_s=sum(ttfts) / len(ttfts),

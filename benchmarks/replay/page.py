@@ -118,6 +118,8 @@ def _table(point: Point, found: Sequence[Line]) -> str:
 
 def _label(line: Line) -> str:
     name = f"**{line.policy}**" if line.default else line.policy
+    if line.max_ttft_s:
+        name += f", late ones refused ({line.refused:.1%})"
     if line.replicas == 1:
         return name
     return f"{name}, {line.replicas} replicas" + ("" if line.shared else ", nothing shared")

@@ -13,6 +13,7 @@ from gateway.index.changes import Change, apply_changes
 from gateway.index.prefix import PrefixIndex
 from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
+from gateway.routing.in_time import expected, first_in_time
 from gateway.routing.observer import NullObserver
 from gateway.routing.policy import Committing, Policy, RequestShape
 from gateway.routing.route import Notes, Route
@@ -51,10 +52,12 @@ class Replica:
         *,
         blind: bool = False,
         max_blocks: int = 8_000_000,
+        max_ttft: float = 0.0,
     ) -> None:
         self.name = name
         self.workers = [WorkerId(f"worker-{number:03}") for number in range(len(capacity))]
         self.blind = blind
+        self._max_ttft = max_ttft
         self._policy = policy
         self._chosen = policy.chosen if isinstance(policy, Committing) else None
         self._random = random
@@ -80,14 +83,24 @@ class Replica:
         full: Sequence[BlockKey],
         max_tokens: int,
         session: str,
-    ) -> Decision:
+    ) -> Decision | None:
+        """None where it is refused: nobody is expected to answer it in time."""
         self._upkeep(now)
         size, loads = self._block_size, self._loads
         shape = RequestShape(prompt_tokens, cacheable, max_tokens, session, size)
         matches = self._index.match(cacheable, now) if cacheable else {}
         matched = [matches.get(worker, 0) * size for worker in self.workers]
         scores = self._policy.score(shape, loads, matched)
-        winner = pick(scores, loads, matched, self._random)
+        best: int | None = pick(scores, loads, matched, self._random)
+        if self._max_ttft and best is not None:
+            times = [
+                expected(load, prompt_tokens - held, self._rates)
+                for load, held in zip(loads, matched, strict=True)
+            ]
+            best = first_in_time(scores, times, best, self._max_ttft)
+        if best is None:
+            return None
+        winner = best
         if self._chosen is not None:
             self._chosen(shape, loads, matched, winner)
         worker, load = self.workers[winner], loads[winner]

@@ -39,6 +39,8 @@ class Setup:
     profiles: Sequence[Profile]
     speed: float
     replicas: int = 1
+    max_ttft_s: float = 0.0
+    """Requests are refused that nobody is expected to answer within so many seconds; 0: none."""
     shared: bool = True
     """Replicas share events, placements and loads; else each knows only what it decided itself."""
     delays: Delays = Delays()
@@ -50,6 +52,8 @@ class Run:
     outcomes: list[Outcome]
     busy_s: float
     preemptions: int
+    refused: Sequence[float] = ()
+    """When those came that were refused; they are no outcomes."""
 
 
 class Arrivals:
@@ -93,6 +97,7 @@ class Simulation:
         self._answers = Answers(content)
         self._decisions: dict[int, Decision] = {}
         self._outcomes: dict[int, Outcome] = {}
+        self._refused: list[float] = []
         self._done = 0
         random = Random(setup.seed)
         capacity = [profile.num_blocks for profile in setup.profiles]
@@ -104,6 +109,7 @@ class Simulation:
                 Random(random.random()),
                 content.block_size,
                 blind=not setup.shared,
+                max_ttft=setup.max_ttft_s,
             )
             for number in range(setup.replicas)
         ]
@@ -128,6 +134,7 @@ class Simulation:
             [self._outcomes[number] for number in sorted(self._outcomes)],
             sum(worker.busy_s for worker in self._workers),
             sum(worker.engine.stats().preemptions for worker in self._workers),
+            self._refused,
         )
 
     def _ask(self, number: int, now: float) -> None:
@@ -144,6 +151,10 @@ class Simulation:
             request.output_tokens,
             request.session,
         )
+        if decision is None:
+            self._refused.append(now)
+            self._over(number, now)
+            return
         self._decisions[number] = decision
         self._outcomes[number] = Outcome(
             request.input_tokens,
@@ -172,10 +183,14 @@ class Simulation:
             decision.finished()
             del self._decisions[number]
             self._answers.forget(number)
-            self._done += 1
-            if self._progress is not None:
-                self._progress(1)
-            self._arrivals.answered(number, now)
+            self._over(number, now)
+
+    def _over(self, number: int, now: float) -> None:
+        """Answered or refused: a next turn may come."""
+        self._done += 1
+        if self._progress is not None:
+            self._progress(1)
+        self._arrivals.answered(number, now)
 
     def _listener(self, worker: int) -> Callable[[EventBatch], None]:
         ledger = new_ledger(self._content.block_size)

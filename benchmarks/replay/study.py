@@ -26,7 +26,7 @@ from benchmarks.replay.cases import Case, Row, Source, limits_of, run_case, with
 from benchmarks.replay.grid import Experiment, full, quick
 from benchmarks.replay.page import tables, write_between
 from benchmarks.replay.provenance import Origin, merged, this_machine
-from benchmarks.replay.report import draw, scatter
+from benchmarks.replay.report import draw, number, scatter
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 Task = tuple[str, int, Source, list[Case]]
@@ -59,9 +59,7 @@ def known_rows(out: Path, experiments: Mapping[str, Experiment], again: str) -> 
         path, limit = out / f"{name}.json", experiment.source.limit
         rows = msgspec.json.decode(path.read_bytes(), type=list[Row]) if path.exists() else []
         found[name] = [
-            row
-            for row in rows
-            if not str(row["policy"]).startswith(again) and limit in (None, row["requests"])
+            row for row in rows if not str(row["policy"]).startswith(again) and limit in (None, _asked(row))
         ]
     return found
 
@@ -78,9 +76,13 @@ def known_origins(path: Path) -> list[Origin]:
     return msgspec.json.decode(path.read_bytes(), type=list[Origin]) if path.exists() else []
 
 
+def _asked(row: Row) -> int:
+    return round(number(row, "requests") + (number(row, "refused") if "refused" in row else 0))
+
+
 def _case_of(row: Mapping[str, object]) -> tuple[object, ...]:
     names = ("policy", "workers", "blocks_per_worker", "rate", "profile", "replicas", "shared", "seed")
-    return tuple(row[name] for name in names)
+    return *(row[name] for name in names), row.get("max_ttft_s", 0.0)
 
 
 def run_all(

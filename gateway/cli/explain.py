@@ -68,7 +68,7 @@ def _show(answer: dict[str, Any]) -> None:
         f"policy: {answer['policy']}"
     )
     tokens = ("matched", "uncached", "waiting", "decoding", "overflow", "excess")
-    table = Table("worker", *tokens, "requests", "speed", "score", "verdict")
+    table = Table("worker", *tokens, "requests", "speed", "TTFT s", "score", "verdict")
     for row in answer["workers"]:
         score = row["score"]
         table.add_row(
@@ -81,6 +81,7 @@ def _show(answer: dict[str, Any]) -> None:
             f"{row['excess_tokens']:.0f}",
             str(row["requests"]),
             f"{row['prefill_rate']:.2f}",
+            "" if row["expected_ttft_s"] is None else f"{row['expected_ttft_s']:.2f}",
             "" if score is None else f"{score:.1f}",
             row["verdict"],
         )

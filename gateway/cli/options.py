@@ -72,6 +72,10 @@ def settings_options(function: F) -> F:
         click.option("--queue-size", type=int, help="Requests of one model that may wait.  [256]"),
         click.option("--queue-wait", type=float, help="Seconds that one may wait.  [10]"),
         click.option(
+            "--max-ttft", type=float,
+            help="Seconds; whose first token is expected later gets 429 at once.  [0: nobody]",
+        ),
+        click.option(
             "--worker-max-requests", type=int,
             help="Requests at once of a worker that names no bound of its own.  [learned from its refusals]",
         ),

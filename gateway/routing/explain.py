@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from gateway.fleet.load import WorkerLoad
 from gateway.fleet.worker import Worker
 from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import Caller
+from gateway.routing.in_time import Expected, expected
 from gateway.routing.policies.estimated_ttft import EstimatedTTFT, overflow_tokens
 from gateway.routing.policy import Policy
 from gateway.routing.router import ANYBODY, Router
@@ -37,6 +37,9 @@ class WorkerView:
     cached_blocks: int
     capacity_blocks: int
     prefill_rate: float
+    expected_ttft_s: float | None
+    """What waits there and this prompt's uncached tokens, over its measured tokens a second; None before it
+    has been measured."""
     score: float | None
     """None where it is not a candidate; infinity is told as None too, for JSON has no such number."""
     chosen: bool
@@ -71,9 +74,9 @@ async def explain(router: Router, request: PromptRequest, *, caller: Caller = AN
     """Raises ModelNotFound or Unavailable as routing would; a full fleet is explained, not raised."""
     reading = await router.read(request, caller)
     # a draw of its own, so that asking does not change what is drawn next
-    weighing = router.weigh(reading, random=Random(0))
+    weighing = router.in_time(reading, router.weigh(reading, random=Random(0)))
     excess = _excess(reading, weighing)
-    views = [_view(worker, reading, weighing, router.load_of(worker), excess) for worker in weighing.workers]
+    views = [_view(worker, reading, weighing, router, excess) for worker in weighing.workers]
     winner = weighing.winner
     return Explanation(
         model=reading.scope.model,
@@ -119,18 +122,21 @@ def _view(
     worker: Worker,
     reading: Reading,
     weighing: Weighing,
-    load: WorkerLoad,
+    router: Router,
     excess: Mapping[WorkerId, float],
 ) -> WorkerView:
+    load = router.load_of(worker)
     index = next((i for i, c in enumerate(weighing.candidates) if c is worker), None)
     score = None if index is None else weighing.scores[index]
     matched = weighing.matches.get(worker.id, 0)
+    uncached = max(0, reading.prompt_tokens - matched)
+    time = expected(load, uncached, router.rates)
     return WorkerView(
         worker=worker.id,
         url=worker.spec.url,
         state=worker.state.value,
         matched_tokens=matched,
-        uncached_tokens=max(0, reading.prompt_tokens - matched),
+        uncached_tokens=uncached,
         requests=load.all_requests,
         waiting_tokens=load.all_waiting_tokens,
         decoding_tokens=load.all_decoding_tokens,
@@ -139,10 +145,17 @@ def _view(
         cached_blocks=load.cached_blocks,
         capacity_blocks=load.capacity_blocks,
         prefill_rate=load.prefill_rate,
+        expected_ttft_s=None if time is None else time.ttft,
         score=None if score is None or abs(score) == float("inf") else score,
         chosen=index is not None and index == weighing.winner,
-        verdict=verdict(worker, index, weighing),
+        verdict=_late(time, index, router.max_ttft) or verdict(worker, index, weighing),
     )
+
+
+def _late(time: Expected | None, index: int | None, most: float) -> str:
+    if not most or index is None or time is None or time.in_time(most):
+        return ""
+    return f"first token expected in {time.ttft:.1f} s, later than {most:g} s"
 
 
 def verdict(worker: Worker, index: int | None, weighing: Weighing) -> str:

@@ -9,6 +9,8 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+import msgspec
+
 from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Overloaded, Unavailable
 from gateway.fleet.bounds import LearnedBounds
 from gateway.fleet.breaker import Verdict
@@ -34,6 +36,7 @@ from gateway.routing.candidates import (
 )
 from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
+from gateway.routing.in_time import Expected, expected, first_in_time
 from gateway.routing.keys import prompts_keys
 from gateway.routing.last_resort import last_resort
 from gateway.routing.media import MediaMemory, likely_tokens, media_marks
@@ -62,7 +65,8 @@ class RoutingIndex(IndexMembers, IndexReader, IndexWriter, Protocol):
 class Router:
     """`encoders` gives a base model's way to tokens, or None where there is none (then load decides).
     `upkeep` is to be subscribed to the registry by whoever puts the parts together. Without `admission` a
-    full fleet refuses at once. `announce` tells other replicas of a placement; it returns at once."""
+    full fleet refuses at once. With `max_ttft` it refuses whom nobody is expected to answer within so many
+    seconds. `announce` tells other replicas of a placement; it returns at once."""
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class Router:
         admission: Admission | None = None,
         observer: RoutingObserver | None = None,
         announce: Announce | None = None,
+        max_ttft: float = 0.0,
     ) -> None:
         self._registry = registry
         self._board = board
@@ -89,6 +94,7 @@ class Router:
         self._clock = clock
         self._random = random
         self._admission = admission
+        self.max_ttft = max_ttft
         self._observer = observer or NullObserver()
         self._promises = Promises(index, announce)
         self._media = MediaMemory(clock)
@@ -244,6 +250,10 @@ class Router:
                 overtaking = place is None and not exclude and self._waiting(pool) > 0
                 if not overtaking:
                     weighing = self.weigh(reading, exclude)
+                    if self.max_ttft and weighing.winner is not None and not exclude:
+                        weighing = self.in_time(reading, weighing)
+                        if weighing.winner is None:
+                            raise self._too_late(reading, weighing)
                     if weighing.winner is not None:
                         return self._take(reading, weighing, weighing.winner), weighing.policy.name
                     refusals = list(weighing.refusals.values())
@@ -259,6 +269,30 @@ class Router:
             raise
         finally:
             self._leave(place)
+
+    def in_time(self, reading: Reading, weighing: Weighing) -> Weighing:
+        """The same with a winner that is expected to answer within `max_ttft`, or none."""
+        if not self.max_ttft or weighing.winner is None or weighing.last_resort:
+            return weighing
+        times = self._expected(reading, weighing)
+        winner = first_in_time(weighing.scores, times, weighing.winner, self.max_ttft)
+        return weighing if winner == weighing.winner else msgspec.structs.replace(weighing, winner=winner)
+
+    def _expected(self, reading: Reading, weighing: Weighing) -> list[Expected | None]:
+        """By candidate."""
+        prompt, rates = reading.prompt_tokens, self.rates
+        return [
+            expected(load, max(0, prompt - matched), rates)
+            for load, matched in zip(weighing.loads, weighing.matched, strict=True)
+        ]
+
+    def _too_late(self, reading: Reading, weighing: Weighing) -> Overloaded:
+        soonest = min(time.ttft for time in self._expected(reading, weighing) if time is not None)
+        return Overloaded(
+            f"no worker of model {reading.target.name!r} is expected to give a first token within "
+            f"{self.max_ttft:g} s, the soonest would in {soonest:.1f} s",
+            retry_after=max(RETRY_AFTER_S, soonest - self.max_ttft),
+        )
 
     def _take(self, reading: Reading, weighing: Weighing, winner: int) -> Route:
         now = self._clock()

@@ -88,3 +88,5 @@ def test_replicas_share_no_foresight(toy: Toy) -> None:
     content = toy([(0.0, "a", 1, None), (1.0, "b", 1, None)])
     with pytest.raises(ValueError, match="2 replicas cannot share one foresight"):
         run_case(content, Case("hindsight", 2, 64, 1.0, PROFILE, replicas=2))
+    with pytest.raises(ValueError, match="refuses nobody"):
+        run_case(content, Case("hindsight", 2, 64, 1.0, PROFILE, max_ttft_s=1.0))

@@ -105,6 +105,25 @@ def test_replicas_that_share_nothing_compute_it_again(toy: Toy) -> None:
     assert len({outcome.worker for outcome in run.outcomes}) == len(misses) > 1
 
 
+def test_whoever_would_be_late_is_refused_and_counted(toy: Toy) -> None:
+    def prompt(name: str) -> str:
+        return " ".join(f"{name}{i}" for i in range(32))
+
+    # eight of 513 tokens, one after another, show 513 tokens in 523 ms
+    known = [(float(i), prompt(f"k{i}_"), 1, None) for i in range(8)]
+    # behind the ninth the tenth would wait 2 × 0.523 s; its next turn comes all the same
+    asked = [(10.0, prompt("a"), 1, None), (10.1, prompt("b"), 1, None), (10.6, prompt("c"), 1, None)]
+    content = toy([*known, *asked, (12.0, prompt("b") + " b", 1, 9)])
+    case = Case("least_requests", 1, 256, content.trace.rate, "1ms-per-token,10ms-per-step", max_ttft_s=1.0)
+    row = run_case(content, case)
+    assert (row["requests"], row["refused"], row["max_ttft_s"]) == (11, 1, 1.0)
+    assert row["ttft_p99_s"] == pytest.approx(0.539)  # the next turn's, of 529 tokens
+    everybody = run_case(content, replace(case, max_ttft_s=0.0))
+    assert (everybody["requests"], everybody["refused"]) == (12, 0)
+    # the tenth ends at 11.046 s, the eleventh of 10.6 s after it
+    assert everybody["ttft_p99_s"] == pytest.approx(0.969)
+
+
 def test_the_same_seed_gives_the_same_run(toy: Toy) -> None:
     content = toy([(i * 0.01, f"a b{i % 3} c{i % 7}", 4, None) for i in range(60)])
     one, two = (replayed(content, "power_of_two", workers=4) for _ in range(2))

@@ -48,6 +48,7 @@ def row(policy: str, seed: int, p99: float, **figures: object) -> Row:
         "goodput_rps": 3.0,
         "floor_goodput_rps": 3.75,
         "tpot_p99_s": 0.05,
+        "requests": 40,
         "promise_error": 0.0,
         **figures,
     }
@@ -183,6 +184,13 @@ def test_of_each_row_stands_where_it_was_computed_last() -> None:
     again = merged(again, run("b", "", 8))
     assert again == [run("a c", "", 16), run("a", "estimated_ttft", 4), run("b", "", 8)]
     assert str(again[1]) == "estimated_ttft… of a: Python 3.12.3, x86_64 Linux, 4 processes on 4 cores, 60 s"
+
+
+def test_refused_requests_make_a_line_of_their_own() -> None:
+    rows = [row("product", 0, 2.0), row("product", 0, 1.0, max_ttft_s=5.0, requests=30, refused=10)]
+    found = lines(rows)
+    assert [(one.max_ttft_s, one.p99_s) for one in found] == [(0.0, 2.0), (5.0, 1.0)]
+    assert found[1].refused == 0.25
 
 
 def test_what_nobody_knows_is_no_baseline() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.faults import FaultyEngine, Turn, answers, hangs
+from gateway.fleet.rates import MIN_SAMPLES
+from tests.faults import DONE, FaultyEngine, Turn, answers, hangs, streams, token, usage_chunk
 from tests.gateway.api.rig import http
 from tests.gateway.api.whole import Whole, whole
 
@@ -241,3 +242,30 @@ async def test_who_leaves_the_queue_leaves_nothing(tmp_path: Any) -> None:
         engine.let()
         assert (await first).status_code == 200
         assert engine.order == ["first"]
+
+
+async def test_whoever_would_be_late_is_refused_before_it_is_sent() -> None:
+    quick = streams([token("a"), usage_chunk(2000, 1, 0), DONE])
+    engine = Gated()
+    async with (
+        FaultyEngine(*[quick] * MIN_SAMPLES, engine, model="m") as one,
+        whole(one.url, max_ttft=1e-6) as gateway,
+        http() as client,
+    ):
+        # nobody is refused before the worker's speed is known, which streams show, nor where nobody waits
+        for number in range(MIN_SAMPLES):
+            body = {"model": "m", "messages": [{"role": "user", "content": f"{number}"}], "stream": True}
+            assert (await client.post(gateway.url + PATH, json=body)).status_code == 200
+        await gateway.records(MIN_SAMPLES)
+        first = asyncio.create_task(ask(client, gateway, "first"))
+        async with asyncio.timeout(20):
+            while not engine.order:  # noqa: ASYNC110 - the engine tells nobody of its second script
+                await asyncio.sleep(0.005)
+        refused = await ask(client, gateway, "second")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert "is expected to give a first token within 1e-06 s" in refused.json()["error"]["message"]
+        engine.let()
+        assert (await first).status_code == 200
+        engine.let()
+        assert (await ask(client, gateway, "third")).status_code == 200
+        assert engine.order == ["first", "third"]
