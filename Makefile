@@ -54,7 +54,7 @@ run: $(VENV)/.run $(MODEL_STAMP) ## serve a real chat: gateway on PORT (8080) an
 	@exec $(BIN)/prefix-gateway up --workers $(WORKERS) --model $(MODEL) --port $(PORT)
 
 test: $(VENV)/.dev $(VENV)/.smollm2 .cache/tools/.done ## the everyday test suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not heavy" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not heavy" $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## ruff, mypy strict, import-linter
 	$(BIN)/ruff format --check .

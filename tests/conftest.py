@@ -12,7 +12,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import functools
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from pathlib import Path
 import httpx
 import pytest
 from httpx._transports import default as transports
+
+from tests import ports
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -54,18 +55,7 @@ def anyio_backend() -> str:
 @pytest.fixture
 def free_port() -> Callable[[], int]:
     """A port that was free a moment ago; every call gives another one."""
-    given: set[int] = set()
-
-    def pick() -> int:
-        while True:
-            with socket.socket() as s:
-                s.bind(("127.0.0.1", 0))
-                port: int = s.getsockname()[1]
-            if port not in given:
-                given.add(port)
-                return port
-
-    return pick
+    return ports.free_port
 
 
 @dataclass

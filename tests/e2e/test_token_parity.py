@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.conftest import ROOT, Fleet, _port, wait_until
+from tests.e2e.conftest import ROOT, Fleet, wait_until
+from tests.ports import free_port
 
 DATA = ROOT / "tests" / "data"
 TOKENIZERS = {
@@ -38,10 +39,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
                 )
             )  # fmt: skip
 
-    port, admin = _port(), _port()
+    port, admin = free_port(), free_port()
     gateway = ["gateway", "serve", "--port", str(port), "--admin-port", str(admin), "--no-access-log"]
     for model, tokenizer in TOKENIZERS.items():
-        engine = _port()
+        engine = free_port()
         arguments = ["--model", "sim:fast", "--served-model-name", model, "--tokenizer", str(tokenizer)]
         start(model, "workers", "serve", *arguments, "--port", str(engine))
         gateway += ["--worker", f"http://127.0.0.1:{engine}", "--tokenizer", f"{model}={tokenizer}"]

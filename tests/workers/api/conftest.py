@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -44,19 +45,6 @@ class Served:
             time.sleep(0.02)
 
 
-def _free_pair() -> int:
-    """A port that is free now, and so is the next one."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
-
-
 @pytest.fixture(scope="module")
 def start_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
     """`start_engine("--model", "tiny", …)`: served as ``tiny-llama`` with KV events; ends with the module."""
@@ -64,7 +52,7 @@ def start_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
     def start(*args: str) -> Served:
         log = tmp_path_factory.mktemp("engine") / "log"
-        http_port, events_port = _free_pair(), _free_pair()
+        http_port, events_port = free_port(), free_port()
         command = [sys.executable, "-m", "workers", "serve", "--served-model-name", "tiny-llama"]
         command += ["--port", str(http_port), "--kv-events-port", str(events_port), "--threads", "1", *args]
         with log.open("wb") as out:
