@@ -2,8 +2,7 @@
 
 They lie below those that the kernel gives to outgoing connections, so that none of the thousands that tests
 open takes one in between; each process of pytest-xdist has a range of its own, each run begins somewhere else
-in it, and none is given twice before all were. The one above each is left alone: an engine's replay port is the
-next one of its events'.
+in it, and none is given twice before all were. The one above each is left alone: there an engine replays.
 """
 
 from __future__ import annotations
