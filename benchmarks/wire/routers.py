@@ -82,15 +82,16 @@ def ours(ports: Ports, scratch: Path) -> list[Router]:
 
 
 def python_of(executable: str) -> str:
-    """Version and build of an interpreter, in words."""
+    """Version of an interpreter and how fast it is: builds of one version differ by a fifth and more."""
     ask = (
-        "import json, platform, sysconfig; "
-        "print(json.dumps([platform.python_version(), sysconfig.get_config_var('CONFIG_ARGS') or '']))"
+        "import json, platform, timeit; "
+        "steps = timeit.repeat('for i in range(100000): d[i & 63] = d.get(i & 31, 0) ^ i', 'd = {}', "
+        "number=1, repeat=20); "
+        "print(json.dumps([platform.python_version(), min(steps)]))"
     )
     answer = subprocess.run([executable, "-c", ask], capture_output=True, text=True, check=True).stdout
-    version, flags = json.loads(answer)
-    tuned = "with" if "--enable-optimizations" in flags else "without"
-    return f"{version}, built {tuned} profile-guided optimisation"
+    version, seconds = json.loads(answer)
+    return f"{version} ({1e3 * seconds:.1f} ms for a loop of 100,000 dictionary steps)"
 
 
 def _serve(ports: Ports, *flags: str, events: bool = False) -> list[str]:

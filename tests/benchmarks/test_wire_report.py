@@ -42,7 +42,7 @@ ROWS = {
     "smg": row(400.0, 50.0, 2.0),
 }
 TOLD = {
-    "date": "2026-01-02", "cores": 2, "cpu": "a CPU", "gateway_python": "3.11.2, built with care",
+    "date": "2026-01-02", "cores": 2, "cpu": "a CPU", "gateway_python": "3.11.2 (9.9 ms for a loop)",
     "rounds": 3, "seconds": 5.0, "ceiling": 9000.0, "load_before": 0.1, "load_after": 2.0,
 }  # fmt: skip
 
