@@ -19,6 +19,8 @@ from tests.e2e.watched import TRACE, Watched, watched
 
 pytestmark = pytest.mark.timeout(700)
 
+OF_SEVERAL_PROCESSES = {"gateway_processes", "gateway_processes_ready", "gateway_process_crashes_total"}
+"""Their supervisor's; test_processes.py sees them."""
 PANELS = [(board, panel) for board in BOARDS for panel in board.panels()]
 NAME = re.compile(r"(?<![\w:])((?:gateway_|vllm:|process_)\w+)(?=[\[{)\s]|$)")
 
@@ -63,13 +65,8 @@ def test_every_metric_that_a_panel_asks_for_is_really_exported(fleet: Watched) -
         name for _, panel in PANELS for query in panel.queries for name in NAME.findall(_asked(query.expr))
     }
     assert len(asked) > 50
-    # these are there with `--processes`
-    assert {n for n in asked - declared if n.removesuffix("_total") not in declared} == {
-        "gateway_processes",
-        "gateway_processes_ready",
-        "gateway_process_connections",
-        "gateway_process_crashes_total",
-    }
+    missing = {n for n in asked - declared if n.removesuffix("_total") not in declared}
+    assert missing == {*OF_SEVERAL_PROCESSES, "gateway_process_connections"}
 
 
 def test_rules_ask_for_metrics_that_are_exported(fleet: Watched) -> None:
@@ -80,7 +77,7 @@ def test_rules_ask_for_metrics_that_are_exported(fleet: Watched) -> None:
     }
     missing = {n for n in asked if n not in known}
     # series that are born with their first trouble
-    assert missing <= {"gateway_queue_requests"}
+    assert missing - {"gateway_queue_requests"} == OF_SEVERAL_PROCESSES
     for name in ("reusable", "promised", "delivered"):
         wait_until(
             lambda name=name: bool(fleet.prometheus.query(f"model:gateway_{name}:ratio_rate5m")), 30, name
