@@ -46,6 +46,8 @@ class Line:
     """Times the floor's."""
     bound_goodput: float
     """What is offered, less what no router can serve in time."""
+    sessions_balance: float
+    sessions_balance_sorted: float
     tpot_p99_s: float
     promise_error: float
 
@@ -108,6 +110,8 @@ def _line(policy: str, replicas: int, shared: bool, max_ttft_s: float, rows: Seq
         goodput=_mean(rows, "goodput_rps"),
         goodput_x=fmean(_ratios(rows, "goodput_rps", "floor_goodput_rps")),
         bound_goodput=fmean(number(row, "bound_good_share") * number(row, "rate") for row in rows),
+        sessions_balance=_mean(rows, "sessions_balance"),
+        sessions_balance_sorted=_mean(rows, "sessions_balance_sorted"),
         tpot_p99_s=_geometric([max(1e-9, number(row, "tpot_p99_s")) for row in rows]),
         promise_error=_mean(rows, "promise_error"),
     )

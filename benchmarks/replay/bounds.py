@@ -4,12 +4,15 @@ A request's first token takes at least the time in which an idle engine computes
 which nobody can have computed before. What holds for each of n requests holds for every quantile of them too.
 Queues are left out, so the bound is not tight where prefill is short; where it equals the floor, the floor is
 the bound.
+
+Balance has no such bound, since a router may move what it likes at a price; but it has two marks, below.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from benchmarks.replay.content import Content
 from benchmarks.replay.outcome import quantile
@@ -22,13 +25,53 @@ class Bounds:
     ttft_p99_s: float
     good_share: float
     """Share of the requests that can have their first token in time at all."""
+    balance_as_they_come: float
+    """Busiest/mean of prefilled tokens where nobody leaves the worker that it began on, no queue and no cache
+    has a limit, and each goes to whoever has least of all that have begun, with all that these will bring."""
+    balance_sorted: float
+    """The same where the largest go first, as if all were known beforehand (Graham 1969)."""
 
 
-def bounds(content: Content, timings: Sequence[Timing], slo_ttft_s: float) -> Bounds:
+def bounds(content: Content, timings: Sequence[Timing], slo_ttft_s: float, workers: int) -> Bounds:
     """`timings` are those of the fleet's kinds of engines."""
     least = sorted(least_seconds(content, timings))
     good = sum(1 for seconds in least if seconds <= slo_ttft_s)
-    return Bounds(quantile(least, 0.5), quantile(least, 0.99), good / len(least))
+    sizes = session_tokens(content)
+    return Bounds(
+        quantile(least, 0.5),
+        quantile(least, 0.99),
+        good / len(least),
+        balance(sizes, workers),
+        balance(sorted(sizes, reverse=True), workers),
+    )
+
+
+def session_tokens(content: Content) -> list[int]:
+    """By session, in the order in which they begin: what its worker prefills if all of it stays there."""
+    held: list[set[tuple[int, int]]] = []
+    sizes: list[int] = []
+    session_of: list[int] = []
+    for number, request in enumerate(content.trace.requests):
+        if request.parent is None:
+            session_of.append(len(sizes))
+            sizes.append(0)
+            held.append(set())
+        else:
+            session_of.append(session_of[request.parent])
+        session = session_of[number]
+        names, servable = content.line_blocks(number)
+        found = sum(1 for _ in takewhile(held[session].__contains__, names[:servable]))
+        sizes[session] += request.input_tokens - found * content.block_size
+        held[session].update(names)
+    return sizes
+
+
+def balance(sizes: Sequence[int], workers: int) -> float:
+    """Largest over mean, each size in turn put where there is least."""
+    given = [0] * workers
+    for size in sizes:
+        given[given.index(min(given))] += size
+    return max(given) * workers / max(1, sum(given))
 
 
 def least_seconds(content: Content, timings: Sequence[Timing]) -> list[float]:

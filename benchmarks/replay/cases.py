@@ -139,6 +139,8 @@ def with_ceilings(rows: Sequence[Row], limits: Mapping[Fleet, tuple[Ceilings, Bo
                 "bound_ttft_p50_s": round(bound.ttft_p50_s, 6),
                 "bound_ttft_p99_s": round(bound.ttft_p99_s, 6),
                 "bound_good_share": round(bound.good_share, 6),
+                "sessions_balance": round(bound.balance_as_they_come, 6),
+                "sessions_balance_sorted": round(bound.balance_sorted, 6),
             }
         )
     return finished
@@ -151,7 +153,7 @@ def limits_of(content: Content, cases: Sequence[Case]) -> dict[Fleet, tuple[Ceil
         timings = {profile.name: profile.timing for profile in profiles_of(case, content.block_size)}
         found[fleet] = (
             ceilings(content, case.workers * case.blocks_per_worker),
-            bounds(content, list(timings.values()), case.slo_ttft_s),
+            bounds(content, list(timings.values()), case.slo_ttft_s, case.workers),
         )
     return found
 

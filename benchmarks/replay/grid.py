@@ -93,7 +93,7 @@ def full() -> Mapping[str, Experiment]:
             "foresight": Experiment(code, 8, (850, 1700), (2, 5), (FLOOR, DEFAULT, HINDSIGHT), (0, 1, 2)),
             "ablation-conversation": Experiment(talk, 8, (1700,), (8,), ABLATION, (0, 1, 3)),
             "ablation-idle": Experiment(talk, 8, (1700,), (3,), IDLE, (0, 1, 2)),
-            "ablation-agentic": Experiment(code, 8, (1700,), (5,), ABLATION, tuple(range(5))),
+            "ablation-agentic": Experiment(code, 8, (1700,), (5,), ABLATION, (0, 1, 2)),
             "frontier-conversation": Experiment(talk, 8, (1700,), (4,), FRONTIER, (0,)),
             "frontier-agentic": Experiment(code, 8, (1700,), (4,), FRONTIER, (0,)),
             "admission": Experiment(

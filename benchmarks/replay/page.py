@@ -54,6 +54,7 @@ def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[R
         "× floor p50",
         "of pooled hit rate",
         "busiest/mean",
+        "whole sessions' as they come",
         "baselines better in both",
         "p99 ÷ best baseline's",
         "goodput ÷ best other family's",
@@ -78,6 +79,7 @@ def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[R
                     _cell(told["p50"]),
                     _cell(told["hit rate"]),
                     _cell(told["balance"]),
+                    f"{floor.sessions_balance:.2f}",
                     _cell(told["not dominated"], "{:.0f}"),
                     _cell(told["best p99"]),
                     _cell(told["goodput"], "{:.3f}"),
@@ -110,7 +112,8 @@ def _table(point: Point, found: Sequence[Line]) -> str:
     title = (
         f"{trace}: {workers} × {profile}, {blocks} blocks each, {rate:g} requests/s, {first.seeds} seeds. "
         f"No router at all: TTFT p50 ≥ {first.bound_p50_s:.3f} s, p99 ≥ {first.bound_p99_s:.2f} s, "
-        f"goodput ≤ {first.bound_goodput:.2f}/s."
+        f"goodput ≤ {first.bound_goodput:.2f}/s. Busiest/mean of whole sessions: "
+        f"{first.sessions_balance:.2f} as they come, {first.sessions_balance_sorted:.2f} sorted."
     )
     body = [(_label(line), *(form(line) for _heading, form in _COLUMNS)) for line in found]
     return f"{title}\n\n" + _markdown(("policy", *(heading for heading, _form in _COLUMNS)), body)

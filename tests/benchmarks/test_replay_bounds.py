@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.replay.bounds import bounds, least_seconds, reusable_blocks
+from benchmarks.replay.bounds import balance, bounds, least_seconds, reusable_blocks, session_tokens
 from benchmarks.replay.cases import Case, run_case
 from benchmarks.replay.content import Content
 from workers.timing import LinearTiming
@@ -42,17 +42,33 @@ def test_the_fastest_kind_of_engine_counts(toy: Toy) -> None:
 def test_quantiles_and_the_share_that_can_be_good(toy: Toy) -> None:
     long = " ".join(f"x{i}" for i in range(10))
     content = toy([(0.0, long, 1, None), (1.0, "a", 1, None), (2.0, "b", 1, None)])
-    found = bounds(content, [TIMING], 0.1)
+    found = bounds(content, [TIMING], 0.1, 2)
     assert found.ttft_p50_s == pytest.approx(0.027)
     assert found.ttft_p99_s == pytest.approx(0.171)
     assert found.good_share == pytest.approx(2 / 3)
+    # 161 tokens, and twice 17 elsewhere
+    assert found.balance_as_they_come == found.balance_sorted == pytest.approx(161 * 2 / 195)
+
+
+def test_a_session_that_stays_is_computed_once(toy: Toy) -> None:
+    content = toy([(0.0, "a b", 1, None), (1.0, "a", 1, None), (2.0, "a b c", 1, 0), (3.0, "a b c d", 1, 2)])
+    # 33, then c and the last token, then d and the last token; the stranger has its own a
+    assert session_tokens(content) == [33 + 17 + 17, 17]
+
+
+def test_balance_of_what_cannot_be_divided() -> None:
+    # 3 | 3, then 3 + 4 | 3; and 4 | 3, then 4 | 6
+    assert balance([3, 3, 4], 2) == pytest.approx(7 * 2 / 10)
+    assert balance([4, 3, 3], 2) == pytest.approx(6 * 2 / 10)
+    assert balance([5], 4) == 4.0
+    assert balance([], 4) == 0.0
 
 
 @pytest.mark.parametrize("policy", ["floor", "estimated_ttft", "round_robin"])
 def test_nobody_is_better(toy: Toy, policy: str) -> None:
     later = [(i * 0.02, f"a b{i % 3} c{i % 7}", 4, i - 10 if i % 10 > 6 else None) for i in range(10, 60)]
     content = toy([(i * 0.02, f"a b{i % 3} c{i % 7}", 4, None) for i in range(10)] + later)
-    limit = bounds(content, [TIMING], 0.03)
+    limit = bounds(content, [TIMING], 0.03, 3)
     row = run_case(content, Case(policy, 3, 64, rate=50.0, profile="1ms-per-token,10ms-per-step"))
     assert float(str(row["ttft_p50_s"])) >= limit.ttft_p50_s - 1e-9
     assert float(str(row["ttft_p99_s"])) >= limit.ttft_p99_s - 1e-9

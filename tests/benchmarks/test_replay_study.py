@@ -45,6 +45,8 @@ def row(policy: str, seed: int, p99: float, **figures: object) -> Row:
         "bound_ttft_p50_s": 0.1,
         "bound_ttft_p99_s": 1.0,
         "bound_good_share": 0.75,
+        "sessions_balance": 1.1,
+        "sessions_balance_sorted": 1.02,
         "goodput_rps": 3.0,
         "floor_goodput_rps": 3.75,
         "tpot_p99_s": 0.05,
@@ -114,7 +116,7 @@ def test_targets_stand_in_one_table() -> None:
     table = targets({"e": experiment}, {"e": rows})
     *_head, last = table.splitlines()
     assert last == (
-        "| e | 64 | 4 | 1.00 ✓ | 0.50 | 2.00 ✗ | 0.80 | 1.20 ✗ | 0 ✓ | 1.00 ✓ | 1.000 ✗ (explore) | 1.000 |"
+        "| e | 64 | 4 | 1.00 ✓ | 0.50 | 2.00 ✗ | 0.80 | 1.20 ✗ | 1.10 | 0 ✓ | 1.00 ✓ | 1.000 ✗ (explore) | 1.000 |"
     )
 
 
