@@ -91,13 +91,13 @@ def full() -> Mapping[str, Experiment]:
             "conversation-32": Experiment(replace(talk, limit=6000), 32, (600, 1700), (12, 32), knee=32),
             "agentic-32": Experiment(replace(code, limit=4000, copies=8), 32, (1700,), (8, 20), knee=20),
             "foresight": Experiment(code, 8, (850, 1700), (2, 5), (FLOOR, DEFAULT, HINDSIGHT), (0, 1, 2)),
-            "ablation-conversation": Experiment(talk, 8, (1700,), (8,), ABLATION, (0, 1, 3)),
+            "ablation-conversation": Experiment(talk, 8, (1700,), (8,), ABLATION, (0, 3)),
             "ablation-idle": Experiment(talk, 8, (1700,), (3,), IDLE, (0, 1, 2)),
             "ablation-agentic": Experiment(code, 8, (1700,), (5,), ABLATION, (0, 1, 2)),
             "frontier-conversation": Experiment(talk, 8, (1700,), (4,), FRONTIER, (0,)),
             "frontier-agentic": Experiment(code, 8, (1700,), (4,), FRONTIER, (0,)),
             "admission": Experiment(
-                talk, 8, (1700,), (8, 10, 12), (FLOOR, DEFAULT, "explore"), (0, 1, 2), limits=(0.0, 5.0)
+                talk, 8, (1700,), (8, 12), (FLOOR, DEFAULT), (0, 1, 2), limits=(0.0, 5.0)
             ),
             "replicas-conversation": _replicas(talk, 6.0),
             "replicas-agentic": _replicas(code, 4.0),
