@@ -13,7 +13,9 @@ from gateway.upstream.wire import Framing, ResponseHead
 MAX_HEAD = 64 * 1024
 """Bytes of status line and headers that a worker may send."""
 _HEAD_END = b"\r\n\r\n"
-_START = re.compile(rb"HTTP/1\.[0-9] [0-9]{3}[ \r]")
+MOST_INTERIM = 64
+"""Interim answers (1xx) before the one that counts."""
+_START = re.compile(rb"HTTP/1\.[01] [1-5][0-9]{2}[ \r]")
 _A_START = b"HTTP/1.1 200 "
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 
@@ -30,7 +32,7 @@ class AnswerParser:
     Heads are read by httptools. Bodies are not: a call or two for each chunk of a stream is all that its
     framing may cost.
 
-    Interim answers (1xx) are skipped, trailers dropped. What cannot be framed with certainty is an error:
+    Interim answers (1xx) are skipped, 64 of them at most, trailers dropped. What cannot be framed with certainty is an error:
     both length headers, several lengths, a transfer coding other than chunked, an upgrade nobody asked for.
     """
 
@@ -44,6 +46,7 @@ class AnswerParser:
         self._headers: Headers = []
         self._held = b""
         self._left = 0
+        self._interim = 0
         self._chunks: ChunkReader | None = None
         self.received = 0
         self.head: ResponseHead | None = None
@@ -125,6 +128,10 @@ class AnswerParser:
         return data
 
     def _read_head(self, head: bytes) -> None:
+        if _START.match(head) is None:
+            # httptools takes any status of three digits, and any version
+            self.error = "bytes that are not HTTP"
+            return
         parser = self._parser = httptools.HttpResponseParser(self)
         try:
             parser.feed_data(head)
@@ -141,6 +148,9 @@ class AnswerParser:
         status = self._parser.get_status_code()
         if 100 <= status < 200 and status != 101:
             self._headers = []
+            self._interim += 1
+            if self._interim > MOST_INTERIM:
+                self.error = f"more than {MOST_INTERIM} interim answers"
             return
         framing = self._framing(status)
         if self.error is None:

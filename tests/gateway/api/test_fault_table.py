@@ -81,6 +81,19 @@ FAULTS: dict[tuple[str, str], tuple[Script, bool]] = {
     ("silence", "no answer yet"): (hangs(), False),
     ("half a head, then closes", "head"): (raw(b"HTTP/1.1 200 O", then="close"), False),
     ("bytes that are not HTTP", "head"): (raw(b"SSH-2.0-OpenSSH\r\n", then="hang"), False),
+    ("a status below 100", "head"): (
+        raw(b"HTTP/1.1 099 X\r\ncontent-length: 2\r\n\r\n{}", then="hang"),
+        False,
+    ),
+    ("a status above 599", "head"): (
+        raw(b"HTTP/1.1 600 X\r\ncontent-length: 2\r\n\r\n{}", then="hang"),
+        False,
+    ),
+    ("HTTP/1.2", "head"): (raw(b"HTTP/1.2 200 OK\r\ncontent-length: 2\r\n\r\n{}", then="hang"), False),
+    ("65 interim answers", "head"): (
+        raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 65, head(200, "content-length: 2") + b"{}", then="hang"),
+        False,
+    ),
     ("both length headers", "head"): (
         raw(head(200, JSON_HEAD, "content-length: 2", "transfer-encoding: chunked") + b"{}", then="hang"),
         False,

@@ -47,10 +47,41 @@ def test_interim_answers_are_skipped() -> None:
         assert (parser.head.status, parser.head.headers) == (404, [(b"content-length", b"3")])
 
 
+def test_interim_answers_are_bounded_for_each_request() -> None:
+    parser = AnswerParser()
+    early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+    for _ in range(2):
+        assert feed(parser, *[early] * 64, SIZED) == b"abc"
+        assert parser.error is None
+    for pieces in ([early] * 65, [early * 65]):
+        assert feed(parser, *pieces, SIZED) == b""
+        assert (parser.error, parser.head) == ("more than 64 interim answers", None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["1.1 099 X", "1.1 000", "1.1 600 X", "1.1 999 X", "1.2 200 OK", "0.9 200 OK", "2.0 200 OK"],
+)
+def test_a_status_or_version_that_http_1_does_not_have_is_no_head(line: str) -> None:
+    parser = AnswerParser()
+    whole = f"HTTP/{line}\r\nContent-Length: 3\r\n\r\nabc".encode()
+    for pieces in ([whole], [whole[i : i + 1] for i in range(len(whole))]):
+        assert feed(parser, *pieces) == b""
+        assert (parser.error, parser.head) == ("bytes that are not HTTP", None)
+
+
+@pytest.mark.parametrize(("line", "status"), [("1.0 200 OK", 200), ("1.1 599", 599), ("1.1 299 X", 299)])
+def test_a_status_and_version_that_it_has_is_one(line: str, status: int) -> None:
+    parser = AnswerParser()
+    assert feed(parser, f"HTTP/{line}\r\nContent-Length: 3\r\n\r\nabc".encode()) == b"abc"
+    assert parser.head is not None
+    assert parser.head.status == status
+
+
 @pytest.mark.parametrize(
     "first",
     [b"HTTP/1.1 200 OK\nContent-Length: 3\n\nabc", b"HTTP/1.1 200 OK\r\nA: b\n", b"\n", b"SSH-2.0-x\r\n",
-     b"HTTP/2", b"HTTP/1.1 OK", b"HTTP/1.1  200", b"HTTP/1.1 2000", b"HTTP/1.1\r"],
+     b"HTTP/2", b"HTTP/1.1 OK", b"HTTP/1.1  200", b"HTTP/1.1 2000", b"HTTP/1.1\r", b"HTTP/1.1 0", b"HTTP/1.1 6", b"HTTP/1.2 ", b"HTTP/0"],
 )  # fmt: skip
 def test_what_can_become_no_head_is_an_error_at_once(first: bytes) -> None:
     parser = AnswerParser()
