@@ -213,6 +213,7 @@ def build(settings: Settings) -> App:
         configured=tokenizers(settings),
         clock=clock,
         deadline=settings.tokenize_timeout,
+        concurrency=settings.tokenize_concurrency,
         lasting=lasting,
     )
     traffic = Traffic(clock, salt=secrets.randbits(64), registry=registry)
@@ -245,7 +246,7 @@ def build(settings: Settings) -> App:
         guard,
         index,
         table,
-        traffic.listening(timed(encoders.get, metrics.tokenize_seconds, clock)),
+        traffic.listening(timed(encoders.get, metrics.tokenize_seconds, metrics.not_tokenised, clock)),
         clock=clock,
         random=random,
         held=lambda: index.stats().held,

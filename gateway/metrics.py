@@ -111,6 +111,11 @@ class Metrics:
             ("model", "source"),
             DECISION_SECONDS,
         )
+        self.not_tokenised = counter(
+            "gateway_untokenized_requests",
+            "Requests routed without tokens, by reason.",
+            ("model", "reason"),
+        )
         self.decisions = counter(
             "gateway_decisions", "Routing decisions, by reason.", ("model", "policy", "reason")
         )

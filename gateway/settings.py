@@ -157,6 +157,9 @@ class Settings(BaseSettings):
         32 * 1024 * 1024, ge=1024, description="larger bodies get 413, as sent and as decompressed"
     )
     tokenize_timeout: float = Field(0.5, gt=0, description="seconds for an engine's /tokenize")
+    tokenize_concurrency: int = Field(
+        8, gt=0, description="calls to /tokenize under way at once, for one model; others wait for their turn"
+    )
     door: Literal["strip", "refuse", "off"] = Field(
         "strip", description="what becomes of fields that steer an engine's insides"
     )

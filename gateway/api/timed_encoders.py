@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from gateway.meters import Histogram, Spread
-from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt
+from gateway.meters import Count, Counter, Histogram, Spread
+from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt, not_tokenised
 from gateway.types import Clock
 
 Encoders = Callable[[str], PromptEncoder | None]
 
 
-def timed(encoders: Encoders, seconds: Histogram, clock: Clock) -> Encoders:
-    """`seconds` has the labels (model, source)."""
+def timed(encoders: Encoders, seconds: Histogram, without: Counter, clock: Clock) -> Encoders:
+    """`seconds` has the labels (model, source), `without` (model, reason): requests without tokens."""
     known: dict[str, _Timed] = {}
 
     def get(model: str) -> PromptEncoder | None:
@@ -22,26 +23,34 @@ def timed(encoders: Encoders, seconds: Histogram, clock: Clock) -> Encoders:
             return None
         one = known.get(model)
         if one is None or one.inner is not encoder:
-            one = known[model] = _Timed(encoder, seconds.labels(model, encoder.name), clock)
+            one = known[model] = _Timed(
+                encoder, seconds.labels(model, encoder.name), partial(without.labels, model), clock
+            )
         return one
 
     return get
 
 
 class _Timed:
-    def __init__(self, inner: PromptEncoder, seconds: Spread, clock: Clock) -> None:
+    def __init__(
+        self, inner: PromptEncoder, seconds: Spread, without: Callable[[str], Count], clock: Clock
+    ) -> None:
         self.inner = inner
         self.name = inner.name
         self.exact = inner.exact
         self._seconds = seconds
+        self._without = without
         self._clock = clock
 
     async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
         began = self._clock()
         try:
-            return await self.inner.encode(request)
+            prompts = await self.inner.encode(request)
         finally:
             self._seconds.observe(self._clock() - began)
+        if (none := not_tokenised(prompts)) is not None:
+            self._without(none.kind).inc()
+        return prompts
 
     async def close(self) -> None:
         await self.inner.close()

@@ -67,6 +67,8 @@ def _show(answer: dict[str, Any]) -> None:
         f"{answer['blocks']} blocks that can be cached   tokenizer: {answer['tokenizer']}   "
         f"policy: {answer['policy']}"
     )
+    if answer.get("not_tokenised"):
+        console.print(f"not tokenised: {answer['not_tokenised']}", markup=False)
     tokens = ("matched", "uncached", "waiting", "decoding", "overflow", "excess")
     table = Table("worker", *tokens, "requests", "speed", "TTFT s", "score", "verdict")
     for row in answer["workers"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import msgspec
 
@@ -68,13 +68,36 @@ def too_long(chars: int) -> TokenPrompt:
     return TokenPrompt(array("I", bytes(4 * (chars // _CHARS_PER_TOKEN))), 0)
 
 
+class NotTokenised(tuple[TokenPrompt, ...]):
+    """An encoder's answer where it has no tokens, and knows why: empty, as [] is."""
+
+    kind: str
+    """One word, of few: a metric's label."""
+    why: str
+    """For a person."""
+
+    def __new__(cls, kind: str, why: str) -> Self:
+        made = super().__new__(cls)
+        made.kind, made.why = kind, why
+        return made
+
+
+def not_tokenised(prompts: Sequence[TokenPrompt]) -> NotTokenised | None:
+    """Why there are no tokens, where there are none."""
+    if prompts:
+        return None
+    if isinstance(prompts, NotTokenised):
+        return prompts
+    return NotTokenised("unreadable", "the request has no prompt that can be tokenised as the engine would")
+
+
 class PromptEncoder(Protocol):
     """One model's way from a request to tokens.
 
     `name` says which source it is (``local``, ``engine``, ``bytes``); `exact` whether its tokens are the
-    engine's own. `encode` returns one TokenPrompt per prompt of the request, or [] where it cannot tell
-    (then the request is routed by load). It never raises for a client's input; it raises nothing but
-    CancelledError otherwise.
+    engine's own. `encode` returns one TokenPrompt per prompt of the request, or [] (a
+    NotTokenised, where it knows more) where it cannot tell: then the request is routed by load. It never
+    raises for a client's input; it raises nothing but CancelledError otherwise.
     """
 
     name: str

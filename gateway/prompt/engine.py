@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from gateway.errors import ConfigError, UpstreamError, UpstreamProtocolError
-from gateway.prompt.base import PromptRequest, TokenPrompt, too_long
+from gateway.prompt.base import NotTokenised, PromptRequest, TokenPrompt, too_long
 from gateway.prompt.content import has_media
 from gateway.types import AskEngine, Clock
 
@@ -20,14 +22,24 @@ class _Answer(msgspec.Struct):
     tokens: list[int]
 
 
+@dataclass(slots=True)
+class _Call:
+    """One call to an engine, and how many requests wait for its answer."""
+
+    task: asyncio.Task[array[int] | NotTokenised]
+    waiters: int = 0
+
+
 class EngineEncoder:
     """Asks an engine, with a deadline, and remembers its answers by content.
 
-    A tokenizer service that is slow or down must not slow requests: at most `concurrency` calls are under way
-    (a request beyond them is routed by load at once), and after a failure nobody asks again for `rest`
-    seconds, doubling up to `max_rest` while it keeps failing. `base_urls` gives the engines that may be
-    asked, any of which serves this model; `clock` is in seconds. Nobody is asked about a prompt of more than
-    `most_bytes`: it could not be answered in time, and would count as a failure.
+    Requests for the same tokens share one call. At most `concurrency` calls are under way; up to
+    `most_waiting` others wait for their turn, as long as an answer may take (`deadline`). A tokenizer service
+    that is slow or down must not slow requests: who finds no place, or waits in vain, is routed by load, and
+    after a failure nobody asks again for `rest` seconds, doubling up to `max_rest` while it keeps failing.
+    `base_urls` gives the engines that may be asked, any of which serves this model; `clock` is in seconds.
+    Nobody is asked about a prompt of more than `most_bytes`: it could not be answered in time, and would
+    count as a failure.
     """
 
     name = "engine"
@@ -41,6 +53,7 @@ class EngineEncoder:
         clock: Clock,
         deadline: float = 0.5,
         concurrency: int = 8,
+        most_waiting: int = 256,
         cache_bytes: int = 32 * 1024 * 1024,
         rest: float = 1.0,
         max_rest: float = 30.0,
@@ -50,13 +63,16 @@ class EngineEncoder:
         self._base_urls = base_urls
         self._clock = clock
         self._deadline = deadline
-        self._free = concurrency
+        self._turns = asyncio.Semaphore(concurrency)
+        self._most_calls = concurrency + most_waiting
+        self._calls: dict[bytes, _Call] = {}
         self._cache: OrderedDict[bytes, array[int]] = OrderedDict()
         self._room = cache_bytes
         self._rest = rest
         self._max_rest = max_rest
         self._most_bytes = most_bytes
         self._failures = 0
+        self._reason = ""
         self._resting_until = 0.0
         self._turn = 0
 
@@ -70,8 +86,10 @@ class EngineEncoder:
 
     async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
         # the engine would count a truncated or illustrated prompt in ways that /tokenize does not tell
-        if request.truncate_prompt_tokens is not None or has_media(request.messages or ()):
-            return []
+        if request.truncate_prompt_tokens is not None:
+            return NotTokenised("truncated", "/tokenize does not tell how the engine truncates a prompt")
+        if has_media(request.messages or ()):
+            return NotTokenised("media", "/tokenize does not tell how the engine counts images and sounds")
         if request.messages is not None:
             return await self._encode_all([_chat_body(request)])
         if request.prompts is None:
@@ -88,7 +106,7 @@ class EngineEncoder:
     async def close(self) -> None:
         """Nothing of it stays open."""
 
-    async def _encode_all(self, prompts: Sequence[dict[str, Any] | Sequence[int]]) -> list[TokenPrompt]:
+    async def _encode_all(self, prompts: Sequence[dict[str, Any] | Sequence[int]]) -> Sequence[TokenPrompt]:
         encoded: list[TokenPrompt] = []
         for prompt in prompts:
             if isinstance(prompt, dict):
@@ -100,33 +118,59 @@ class EngineEncoder:
                     encoded.append(too_long(len(content)))
                     continue
                 tokens = await self._tokens(content)
+                if isinstance(tokens, NotTokenised):
+                    return tokens
+            elif (ids := _token_ids(prompt)) is not None:
+                tokens = ids
             else:
-                tokens = _token_ids(prompt)
-            if tokens is None:
                 return []
             encoded.append(TokenPrompt(tokens, len(tokens)))
         return encoded
 
-    async def _tokens(self, content: bytes) -> array[int] | None:
+    async def _tokens(self, content: bytes) -> array[int] | NotTokenised:
         key = hashlib.blake2b(content, digest_size=16).digest()
         if (known := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)
             return known
-        if self.resting or self._free == 0:
-            return None
-        self._free -= 1
+        call = self._calls.get(key)
+        if call is None:
+            if self.resting:
+                return self._at_rest()
+            if len(self._calls) >= self._most_calls:
+                return NotTokenised(
+                    "busy", f"{len(self._calls)} prompts are before it at the engine's tokenizer"
+                )
+            call = self._calls[key] = _Call(asyncio.create_task(self._in_turn(key, content)))
+        call.waiters += 1
         try:
-            tokens = await self._ask(content)
+            # one that leaves must not take the answer from the others
+            return await asyncio.shield(call.task)
         finally:
-            self._free += 1
-        if tokens is not None:
+            call.waiters -= 1
+            if call.waiters == 0:
+                call.task.cancel()
+                if self._calls.get(key) is call:
+                    del self._calls[key]
+
+    async def _in_turn(self, key: bytes, content: bytes) -> array[int] | NotTokenised:
+        try:
+            async with asyncio.timeout(self._deadline):
+                await self._turns.acquire()
+        except TimeoutError:
+            return NotTokenised("busy", f"the engine's tokenizer had no turn in {self._deadline:g} s")
+        try:
+            # it may have failed meanwhile
+            tokens = self._at_rest() if self.resting else await self._ask(content)
+        finally:
+            self._turns.release()
+        if not isinstance(tokens, NotTokenised):
             self._remember(key, tokens)
         return tokens
 
-    async def _ask(self, content: bytes) -> array[int] | None:
+    async def _ask(self, content: bytes) -> array[int] | NotTokenised:
         urls = self._base_urls()
         if not urls:
-            return None
+            return NotTokenised("no_worker", "no worker is ready to be asked for tokens")
         self._turn += 1
         url = urls[self._turn % len(urls)]
         try:
@@ -134,17 +178,26 @@ class EngineEncoder:
             if 400 <= answer.status < 500 and answer.status not in (404, 405, 429):
                 # this prompt is at fault, not the service
                 self._failures = 0
-                return None
+                return NotTokenised("refused", f"/tokenize answers {answer.status} to this prompt")
             if not answer.good:
                 raise UpstreamProtocolError(f"/tokenize answers {answer.status}")
             tokens = array("I", msgspec.json.decode(answer.body, type=_Answer).tokens)
-        except (UpstreamError, ConfigError, msgspec.DecodeError, OverflowError):
-            self._failures += 1
-            pause = min(self._max_rest, self._rest * 2.0 ** min(self._failures - 1, 16))
-            self._resting_until = self._clock() + pause
-            return None
+        except (UpstreamError, ConfigError, msgspec.DecodeError, OverflowError) as error:
+            self._failed(f"{error}" or type(error).__name__)
+            return NotTokenised("failed", f"the engine's /tokenize failed: {self._reason}")
         self._failures = 0
         return tokens
+
+    def _failed(self, reason: str) -> None:
+        if self.resting:
+            return  # calls that were under way together fail together: that is one failure
+        self._failures += 1
+        self._reason = reason
+        pause = min(self._max_rest, self._rest * 2.0 ** min(self._failures - 1, 16))
+        self._resting_until = self._clock() + pause
+
+    def _at_rest(self) -> NotTokenised:
+        return NotTokenised("resting", f"the engine's /tokenize failed a moment ago: {self._reason}")
 
     def _remember(self, key: bytes, tokens: array[int]) -> None:
         self._cache[key] = tokens

@@ -44,15 +44,17 @@ class EncoderBook:
         configured: Mapping[str, str],
         clock: Clock,
         deadline: float,
+        concurrency: int = 8,
         lasting: Lasting | None = None,
     ) -> None:
-        """`configured`: model → path, ``engine`` or ``bytes``. `deadline` in seconds, for an engine's own
-        tokenizer."""
+        """`configured`: model → path, ``engine`` or ``bytes``. `deadline`, in seconds, and
+        `concurrency` are an engine's own tokenizer's."""
         self._registry = registry
         self._ask = ask
         self._configured = configured
         self._clock = clock
         self._deadline = deadline
+        self._concurrency = concurrency
         self._lasting = lasting or Lasting()
         self._choices: dict[str, EncoderChoice] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -125,7 +127,11 @@ class EncoderBook:
 
     def _from_engine(self, model: str) -> EngineEncoder:
         return EngineEncoder(
-            self._ask, partial(self._urls, model), clock=self._clock, deadline=self._deadline
+            self._ask,
+            partial(self._urls, model),
+            clock=self._clock,
+            deadline=self._deadline,
+            concurrency=self._concurrency,
         )
 
     def _urls(self, model: str) -> list[str]:

@@ -58,6 +58,8 @@ class Explanation:
     exact: bool
     prompts: int
     prompt_tokens: int
+    not_tokenised: str
+    """Why nothing is known of the prompt's tokens, and load alone decides; empty where it is known."""
     block_size: int
     blocks: int
     """Blocks that a cache could serve, over all prompts."""
@@ -87,6 +89,7 @@ async def explain(router: Router, request: PromptRequest, *, caller: Caller = AN
         exact=reading.exact,
         prompts=len(reading.prompts),
         prompt_tokens=reading.prompt_tokens,
+        not_tokenised=reading.not_tokenised,
         block_size=reading.target.unit,
         blocks=sum(len(prompt.cacheable) for prompt in reading.prompts),
         reusable_tokens=weighing.reusable,

@@ -22,7 +22,7 @@ from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker
 from gateway.index.base import IndexReader, IndexWriter
 from gateway.kv.keys import root_key
-from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt
+from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt, not_tokenised
 from gateway.routing.admission import Admission, Place
 from gateway.routing.caller import Caller
 from gateway.routing.candidates import (
@@ -184,6 +184,7 @@ class Router:
             request.model, target, scope, keyed, shape, encoder.name if encoder is not None else "", exact,
             comparable=encoder is not None and encoder.exact,
             media=media,
+            not_tokenised=_why_none(prompts, encoder),
             bound_to=caller.worker,
         )  # fmt: skip
 
@@ -411,6 +412,15 @@ class Router:
 def _reason(reading: Reading, weighing: Weighing) -> str:
     read = reading.prompts or weighing.by_media or weighing.last_resort
     return weighing.reason if read else "unread"
+
+
+def _why_none(prompts: Sequence[TokenPrompt], encoder: PromptEncoder | None) -> str:
+    if prompts:
+        return ""
+    if encoder is None:
+        return "the model's tokenizer is not found yet"
+    none = not_tokenised(prompts)
+    return "" if none is None else none.why
 
 
 def _all_exact(prompt: TokenPrompt) -> bool:

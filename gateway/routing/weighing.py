@@ -33,6 +33,8 @@ class Reading(msgspec.Struct, frozen=True):
     comparable: bool = True
     """They are, as far as they go: before the first medium."""
     media: Marks = ()
+    not_tokenised: str = ""
+    """Why there are no tokens, in words; empty where there are."""
     bound_to: WorkerId | None = None
     """The one worker that can answer it, while that is there."""
 

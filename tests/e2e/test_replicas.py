@@ -30,7 +30,7 @@ class Pair:
     replicas: list[Fleet]
     http: httpx.Client
 
-    def ask(self, replica: int, prompt: list[int], **fields: Any) -> httpx.Response:
+    def ask(self, replica: int, prompt: list[int] | str, **fields: Any) -> httpx.Response:
         body = {"model": "sim", "prompt": prompt, "max_tokens": 2, **fields}
         return self.http.post(self.replicas[replica].url + "/v1/completions", json=body)
 
@@ -53,8 +53,11 @@ class Pair:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("pair")
     with standalone(folder / "redis") as redis, site(folder / "site", redis.url) as here:
+        # tokens from the engines, whatever else this machine does
+        settings = folder / "gateway.yaml"
+        settings.write_text("tokenizers: {sim: engine}\ntokenize_timeout: 30\n")
         engines = [here.engine("sim:50us-per-token,1ms-per-step") for _ in range(4)]
-        replicas = [here.gateway(engines=engines) for _ in range(2)]
+        replicas = [here.gateway("--config", str(settings), engines=engines) for _ in range(2)]
         here.wait(*replicas, workers=4)
         wait_until(lambda: all(r.metric("gateway_peers") == 1 for r in replicas), what="peers")
         with httpx.Client(trust_env=False, timeout=60) as http:
@@ -101,8 +104,14 @@ def test_what_either_replica_promises_is_what_the_engine_delivers(pair: Pair) ->
     assert hits["both"] == pytest.approx(hits["one"], abs=0.01)
 
 
-def test_a_burst_of_siblings_over_both_is_prefilled_on_two_workers_at_most(pair: Pair) -> None:
-    prompt = [random.Random(2).randrange(100, 1000) for _ in range(4000)]  # 0.2 s of prefill
+@pytest.mark.parametrize("kind", ["ids", "text"])
+def test_a_burst_of_siblings_over_both_is_prefilled_on_two_workers_at_most(pair: Pair, kind: str) -> None:
+    """A text's tokens come from the engines' /tokenize."""
+    rng = random.Random(2)
+    if kind == "ids":
+        prompt: list[int] | str = [rng.randrange(100, 1000) for _ in range(4000)]  # 0.2 s of prefill
+    else:
+        prompt = " ".join(str(rng.randrange(100, 1000)) for _ in range(1000))
     begin = threading.Barrier(16)
 
     def send(number: int) -> list[str]:
@@ -115,6 +124,8 @@ def test_a_burst_of_siblings_over_both_is_prefilled_on_two_workers_at_most(pair:
         workers = [worker for sent in pool.map(send, range(16)) for worker in sent]
     assert len(workers) == 64
     assert len(set(workers)) <= 2
+    for replica in pair.replicas:
+        assert replica.metric("gateway_untokenized_requests_total") == 0
 
 
 def test_load_here_is_seen_there_and_nothing_is_left(pair: Pair) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.prompt.base import Endpoint, PromptRequest, not_tokenised
 from gateway.prompt.engine import EngineEncoder
 from gateway.prompt.reader import read_prompt
 from gateway.upstream.client import UpstreamClient
@@ -23,6 +23,8 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.here = self.most = 0
+        """Calls under way now, and at most so far."""
         self.status = 200
         self.raw: bytes | None = None
         self.arrived: asyncio.Queue[None] = asyncio.Queue()
@@ -39,7 +41,10 @@ class FakeEngine:
         parsed = json.loads(body)
         self.bodies.append(parsed)
         self.arrived.put_nowait(None)
+        self.here += 1
+        self.most = max(self.most, self.here)
         await self.gate.wait()
+        self.here -= 1
         text = parsed.get("prompt") or "".join(m["content"] for m in parsed["messages"])
         answer = self.raw or json.dumps({"count": len(text), "tokens": [ord(c) for c in text]}).encode()
         headers = [(b"content-type", b"application/json")]
@@ -87,6 +92,12 @@ async def encoder(port: int, **options: Any) -> AsyncIterator[tuple[EngineEncode
 
 def completion(prompt: Any, **fields: Any) -> PromptRequest:
     return read_prompt(Endpoint.COMPLETIONS, {"model": "m", "prompt": prompt, **fields})
+
+
+def why(prompts: Any) -> tuple[str, str]:
+    none = not_tokenised(prompts)
+    assert none is not None
+    return none.kind, none.why
 
 
 def ids(prompts: Any) -> list[list[int]]:
@@ -190,17 +201,109 @@ async def test_a_slow_answer_is_not_waited_for(free_port: Callable[[], int]) -> 
 
 
 @pytest.mark.anyio
-async def test_no_more_calls_at_once_than_allowed(free_port: Callable[[], int]) -> None:
-    async with encoder(free_port(), concurrency=2) as (engine, app, _):
+async def test_the_same_prompt_at_once_is_one_call(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port()) as (engine, app, _):
+        answers = await asyncio.gather(*(engine.encode(completion("ab")) for _ in range(64)))
+        assert [ids(prompts) for prompts in answers] == [[[97, 98]]] * 64
+        assert len(app.bodies) == 1
+
+
+@pytest.mark.anyio
+async def test_who_leaves_does_not_take_the_answer_from_the_others(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port()) as (engine, app, _):
         app.gate.clear()
-        first = [asyncio.create_task(engine.encode(completion(text))) for text in ("a", "b")]
+        first, *others = [asyncio.create_task(engine.encode(completion("ab"))) for _ in range(3)]
         await app.arrived.get()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        app.gate.set()
+        assert [ids(prompts) for prompts in await asyncio.gather(*others)] == [[[97, 98]]] * 2
+        assert len(app.bodies) == 1
+
+
+@pytest.mark.anyio
+async def test_who_comes_as_the_last_one_leaves_asks_anew(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port()) as (engine, app, _):
+        app.gate.clear()
+        first = asyncio.create_task(engine.encode(completion("ab")))
         await app.arrived.get()
-        assert list(await engine.encode(completion("c"))) == []
+        first.cancel()
+        second = asyncio.create_task(engine.encode(completion("ab")))
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        app.gate.set()
+        assert ids(await second) == [[97, 98]]
+
+
+@pytest.mark.anyio
+async def test_more_prompts_than_calls_wait_for_their_turn(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port(), concurrency=8) as (engine, app, _):
+        app.gate.clear()
+        calls = [asyncio.create_task(engine.encode(completion(chr(97 + n)))) for n in range(32)]
+        for _ in range(8):
+            await app.arrived.get()
+        app.gate.set()
+        answers = await asyncio.gather(*calls)
+        assert [ids(prompts) for prompts in answers] == [[[97 + n]] for n in range(32)]
+        assert app.most == 8
+
+
+@pytest.mark.anyio
+async def test_as_many_wait_as_there_is_room_for(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port(), concurrency=1, most_waiting=1) as (engine, app, _):
+        app.gate.clear()
+        first = [asyncio.create_task(engine.encode(completion(text))) for text in ("a", "b", "b")]
+        await app.arrived.get()
+        assert why(await engine.encode(completion("c"))) == (
+            "busy",
+            "2 prompts are before it at the engine's tokenizer",
+        )
         assert not engine.resting
         app.gate.set()
-        assert [ids(prompts) for prompts in await asyncio.gather(*first)] == [[[97]], [[98]]]
+        assert [ids(prompts) for prompts in await asyncio.gather(*first)] == [[[97]], [[98]], [[98]]]
         assert ids(await engine.encode(completion("c"))) == [[99]]
+
+
+@pytest.mark.anyio
+async def test_a_turn_is_waited_for_as_long_as_an_answer() -> None:
+    asked = asyncio.Event()
+
+    async def stuck(*_: Any, **__: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    engine = EngineEncoder(stuck, lambda: ["http://e"], clock=Clock(), deadline=0.05, concurrency=1)
+    first = asyncio.create_task(engine.encode(completion("a")))
+    await asked.wait()
+    assert why(await engine.encode(completion("b"))) == (
+        "busy",
+        "the engine's tokenizer had no turn in 0.05 s",
+    )
+    assert not engine.resting
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+
+@pytest.mark.anyio
+async def test_calls_that_fail_together_are_one_failure(free_port: Callable[[], int]) -> None:
+    async with encoder(free_port(), concurrency=4, rest=1.0) as (engine, app, clock):
+        app.status = 503
+        app.gate.clear()
+        calls = [asyncio.create_task(engine.encode(completion(chr(97 + n)))) for n in range(6)]
+        for _ in range(4):
+            await app.arrived.get()
+        app.gate.set()
+        answers = await asyncio.gather(*calls)
+        # two were still waiting for their turn: they do not ask any more
+        assert [why(prompts)[0] for prompts in answers] == ["failed"] * 4 + ["resting"] * 2
+        assert len(app.bodies) == 4
+        assert why(await engine.encode(completion("z"))) == (
+            "resting",
+            "the engine's /tokenize failed a moment ago: /tokenize answers 503",
+        )
+        clock.now += 1.0
+        assert not engine.resting
 
 
 @pytest.mark.anyio

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.errors import ModelNotFound
+from gateway.errors import ModelNotFound, UpstreamConnectError
 from gateway.fleet.load import LoadVector
 from gateway.fleet.worker import EngineInfo
 from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.prompt.engine import EngineEncoder
 from gateway.routing.explain import explain
 from gateway.routing.registry import POLICIES, make_policy
 
@@ -100,3 +101,24 @@ async def test_what_does_not_exist_is_said(fleet: Any) -> None:
     fleet.add("a")
     with pytest.raises(ModelNotFound):
         await explain(fleet.router, PromptRequest(Endpoint.CHAT, "x"))
+
+
+async def test_a_prompt_without_tokens_says_why(make_fleet: Any) -> None:
+    async def absent(*_: Any, **__: Any) -> Any:
+        raise UpstreamConnectError("nobody listens")
+
+    fleet = make_fleet(encoder=EngineEncoder(absent, lambda: ["http://e"], clock=lambda: 0.0))
+    a = fleet.add("a")
+    request = PromptRequest(Endpoint.COMPLETIONS, "m", prompts=["some text"])
+    first, second = await explain(fleet.router, request), await explain(fleet.router, request)
+    assert (first.prompt_tokens, first.chosen) == (0, a)
+    assert first.not_tokenised == "the engine's /tokenize failed: nobody listens"
+    assert second.not_tokenised == "the engine's /tokenize failed a moment ago: nobody listens"
+    assert (await explain(fleet.router, REQUEST)).not_tokenised == ""
+
+
+async def test_a_model_without_a_tokenizer_says_so(make_fleet: Any) -> None:
+    fleet = make_fleet(encoder=None)
+    fleet.add("a")
+    told = await explain(fleet.router, REQUEST)
+    assert (told.tokenizer, told.not_tokenised) == ("none", "the model's tokenizer is not found yet")
