@@ -186,7 +186,9 @@ class Settings(BaseSettings):
     eject_ratio: float = Field(0.3, gt=0, le=1, description="share of failures that makes an outlier")
     eject_rest: float = Field(30.0, gt=0, description="seconds")
     eject_most: float = Field(0.34, ge=0, le=1, description="share of the fleet that may be ejected at once")
-    slow_start: float = Field(30.0, ge=0, description="seconds in which a returning worker gets its share")
+    slow_start: float = Field(
+        30.0, ge=0, description="seconds in which a returning worker's share grows to the whole"
+    )
 
     # health
     health_interval: float = Field(2.0, gt=0, description="seconds between two looks at a worker")

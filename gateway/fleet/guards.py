@@ -3,13 +3,18 @@ ejection, and the slow start after it. One object for all, since one request's e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.fleet.breaker import Breaker, BreakerLimits, BreakerState, OverloadMark, Verdict
 from gateway.fleet.health import Health, HealthLimits
 from gateway.fleet.outliers import OutlierLimits, Outliers
 from gateway.types import WorkerId
+
+_FIRST_CREDIT = 0.5
+"""As rounding does: one of the first two requests that would be its share."""
+_WHOLE = 1.0 - 1e-9
 
 
 @dataclass(slots=True)
@@ -36,6 +41,8 @@ class Guards:
         self._ejected: set[WorkerId] = set()
         self._suspects: set[WorkerId] = set()
         """Of whom there may be something to say; decisions need not look at the others."""
+        self._starting: dict[WorkerId, float] = {}
+        """Of workers in their slow start: requests that they may still get of those decided so far."""
         self._failed: list[Callable[[WorkerId], None]] = []
 
     def on_failure(self, heard: Callable[[WorkerId], None]) -> None:
@@ -45,7 +52,7 @@ class Guards:
     def of(self, worker: WorkerId) -> WorkerGuard:
         guard = self._guards.get(worker)
         if guard is None:
-            health = Health(self._health_limits)
+            health = Health(self._health_limits, on_return=partial(self._returned, worker))
             guard = WorkerGuard(Breaker(self._breaker_limits), OverloadMark(), health)
             self._guards[worker] = guard
         return guard
@@ -137,16 +144,47 @@ class Guards:
             self._ejected.discard(worker)
             self.of(worker).health.returned(now)
         self._suspects = {w for w in self._suspects if self._has_something(w, now)}
+        for worker in [w for w in self._starting if self.slow_start(w, now) >= 1.0]:
+            del self._starting[worker]
         return out
 
+    # -- slow start ---------------------------------------------------------------------------------------
+
+    @property
+    def somebody_starts(self) -> bool:
+        """Where not, nobody is held back."""
+        return bool(self._starting)
+
     def slow_start(self, worker: WorkerId, now: float) -> float:
-        """Factor of its weight, in (0, 1]."""
+        """The part of its fair share that a worker may have, in (0, 1]."""
         return self.of(worker).health.slow_start(now)
+
+    def held_back(self, worker: WorkerId, now: float) -> bool:
+        """It has come back, and had the share that it may have so far."""
+        credit = self._starting.get(worker)
+        return credit is not None and credit < _WHOLE and self.slow_start(worker, now) < 1.0
+
+    def given(self, chosen: WorkerId, candidates: Sequence[WorkerId], now: float) -> None:
+        """A request went to one of `candidates`. Of a request each could have had 1 ⁄ candidates; one that
+        starts slowly is credited its part of that, and has a whole request to get once it has 1."""
+        for worker in candidates:
+            credit = self._starting.get(worker)
+            if credit is None:
+                continue
+            if worker == chosen:
+                credit = max(0.0, credit - 1.0)
+            if credit < _WHOLE:
+                credit += self.slow_start(worker, now) / len(candidates)
+            self._starting[worker] = credit
+
+    def _returned(self, worker: WorkerId) -> None:
+        self._starting[worker] = _FIRST_CREDIT
 
     def forget(self, worker: WorkerId) -> None:
         self._guards.pop(worker, None)
         self._ejected.discard(worker)
         self._suspects.discard(worker)
+        self._starting.pop(worker, None)
         self._outliers.forget(worker)
 
     def _has_something(self, worker: WorkerId, now: float) -> bool:

@@ -34,6 +34,8 @@ class Health:
     _streak: int = 0
     """Answers in a row that contradict the state."""
     _returned_at: float | None = None
+    on_return: Callable[[], None] | None = None
+    """Called whenever a slow start begins."""
 
     def record(self, passed: bool, now: float) -> bool:
         """One check's answer. True where the state changed."""
@@ -49,13 +51,15 @@ class Health:
             if self._streak < needed:
                 return False
             if passed:
-                self._returned_at = now
+                self.returned(now)
         self.healthy, self._streak = passed, 0
         return True
 
     def returned(self, now: float) -> None:
         """It comes back from elsewhere (an ejection, a drain): slow start begins."""
         self._returned_at = now
+        if self.on_return is not None:
+            self.on_return()
 
     def slow_start(self, now: float) -> float:
         """Factor of its weight, from `slow_start_from` to 1.0, linear in time since it came back. A worker

@@ -169,6 +169,8 @@ def verdict(worker: Worker, index: int | None, weighing: Weighing) -> str:
     if index == weighing.winner:
         others = sum(score == best for score in weighing.scores) - 1
         return f"chosen: lowest score, with {others} others" if others else "chosen: lowest score"
+    if worker.id in weighing.behind:
+        return "slow start: it has come back, and had its share for now"
     gap = weighing.scores[index] - best
     if gap == 0:
         return "same score: lost the tie (coldest cache, then fewest requests, then chance)"

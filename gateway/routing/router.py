@@ -44,6 +44,7 @@ from gateway.routing.observer import NullObserver, RoutingObserver
 from gateway.routing.policy import RequestShape
 from gateway.routing.promises import Announce, Promises
 from gateway.routing.route import Notes, Outcome, Route
+from gateway.routing.slow_start import slowed
 from gateway.routing.table import PolicyTable
 from gateway.routing.upkeep import IndexMembers, Upkeep
 from gateway.routing.weighing import Reading, Weighing
@@ -214,11 +215,25 @@ class Router:
             likely = likely_tokens(reading.media, holders, names, matched, reading.target.unit)
         slot = self.policies.slot(reading.target.model)
         scores = slot.policy.score(reading.shape, loads, likely) if loads else []
+        behind: tuple[WorkerId, ...] = ()
+        if self._guards.somebody_starts and loads and not last:
+            scores, behind = slowed(scores, [worker.id for worker in candidates], likely, self._guards, now)
         winner = pick(scores, loads, likely, random or self._random) if loads else None
         if reading.media and winner is not None:
             by_media = likely[winner] > matched[winner] and candidates[winner].id in holders
         return Weighing(
-            workers, candidates, loads, matched, scores, refusals, matches, slot, winner, by_media, last
+            workers,
+            candidates,
+            loads,
+            matched,
+            scores,
+            refusals,
+            matches,
+            slot,
+            winner,
+            by_media,
+            last,
+            behind,
         )
 
     def _sorted_out(
@@ -301,6 +316,8 @@ class Router:
         matched = weighing.matched[winner]
         if weighing.slot.chosen is not None:
             weighing.slot.chosen(reading.shape, weighing.loads, weighing.matched, winner)
+        if self._guards.somebody_starts:
+            self._guards.given(worker.id, [candidate.id for candidate in weighing.candidates], now)
         notes = Notes(
             probe=self._guards.begin(worker.id, now),
             exact=reading.exact,

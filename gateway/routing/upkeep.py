@@ -74,8 +74,7 @@ class Upkeep:
             load = self._board.add(worker.id)
             # an operator's own figure stands above what was measured
             weight = worker.spec.weight
-            speed = weight if weight != 1.0 else relative.get(worker.id, 1.0)
-            load.prefill_rate = speed * self._guards.slow_start(worker.id, now)
+            load.prefill_rate = weight if weight != 1.0 else relative.get(worker.id, 1.0)
             load.cached_blocks = held.get(worker.id, 0) // self._stride(worker)
             self._tell_index(worker)
 

@@ -65,6 +65,8 @@ class Weighing(msgspec.Struct, frozen=True):
     """The winner should serve more from its cache than can be promised."""
     last_resort: bool = False
     """Nobody is trusted; the candidates are those to ask all the same."""
+    behind: tuple[WorkerId, ...] = ()
+    """Candidates that have come back and had their share for now: they rank behind all others."""
 
     @property
     def policy(self) -> Policy:

@@ -32,8 +32,9 @@ class AnswerParser:
     Heads are read by httptools. Bodies are not: a call or two for each chunk of a stream is all that its
     framing may cost.
 
-    Interim answers (1xx) are skipped, 64 of them at most, trailers dropped. What cannot be framed with certainty is an error:
-    both length headers, several lengths, a transfer coding other than chunked, an upgrade nobody asked for.
+    Interim answers (1xx) are skipped, 64 of them at most, trailers dropped. What cannot be framed with
+    certainty is an error: both length headers, several lengths, a transfer coding other than chunked, an
+    upgrade nobody asked for.
     """
 
     def __init__(self, max_head: int = MAX_HEAD) -> None:

@@ -306,11 +306,8 @@ async def test_a_worker_that_returns_starts_slowly(make_fleet: Any) -> None:
     probe.lease.release()
     fleet.now += 1.0
     routes = [await fleet.route([i] * 400) for i in range(12)]
-    # 1 s into the 30 s of slow start its rate is 0.2 + 0.8/30
-    assert Counter(r.worker for r in routes)[b] >= 9
-    load = fleet.board.get(a)
-    assert load is not None
-    assert load.prefill_rate == pytest.approx(0.2 + 0.8 / 30)
+    # 1 s into the 30 s of slow start its part of six is 0.2 + 0.8/30
+    assert Counter(r.worker for r in routes) == {a: 1, b: 11}
 
 
 async def test_a_removed_worker_is_gone_at_once_even_for_a_request_under_way(fleet: Any) -> None:

@@ -81,7 +81,8 @@ def test_a_status_and_version_that_it_has_is_one(line: str, status: int) -> None
 @pytest.mark.parametrize(
     "first",
     [b"HTTP/1.1 200 OK\nContent-Length: 3\n\nabc", b"HTTP/1.1 200 OK\r\nA: b\n", b"\n", b"SSH-2.0-x\r\n",
-     b"HTTP/2", b"HTTP/1.1 OK", b"HTTP/1.1  200", b"HTTP/1.1 2000", b"HTTP/1.1\r", b"HTTP/1.1 0", b"HTTP/1.1 6", b"HTTP/1.2 ", b"HTTP/0"],
+     b"HTTP/2", b"HTTP/1.1 OK", b"HTTP/1.1  200", b"HTTP/1.1 2000", b"HTTP/1.1\r",
+     b"HTTP/1.1 0", b"HTTP/1.1 6", b"HTTP/1.2 ", b"HTTP/0"],
 )  # fmt: skip
 def test_what_can_become_no_head_is_an_error_at_once(first: bytes) -> None:
     parser = AnswerParser()
