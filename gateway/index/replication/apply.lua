@@ -4,12 +4,13 @@
 -- ARGV: token, epoch, batch number, new epoch ('' to go on), complete (1 or 0), position, books, stream length,
 --       deltas (key 8, key before it 8, copies more or less 4, each), then four lists with their lengths before
 --       them: names to set (pairs), names to delete, aside to set (pairs), aside to delete
--- Gives 'ok', 'fenced' (another writes) or 'lost' (Redis does not have what this batch builds on).
+-- Gives 'ok', 'fenced' (another writes) or 'lost' (Redis does not have what this batch builds on: batches are missing,
+-- or entries, evicted or deleted by hand).
 local meta, held, names, aside, changes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local token, epoch, number, new_epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local complete, position, books, length, deltas = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
-local known = redis.call('HMGET', meta, 'token', 'epoch', 'n')
+local known = redis.call('HMGET', meta, 'token', 'epoch', 'n', 'blocks', 'named', 'laid')
 if not known[1] then return 'lost' end
 if known[1] ~= token then return 'fenced' end
 
@@ -21,6 +22,12 @@ if new_epoch ~= '' then
   redis.call('UNLINK', held, names, aside)
 elseif known[2] ~= epoch or tonumber(known[3]) ~= tonumber(number) - 1 then
   return 'lost'
+else
+  -- before anything is counted anew: what was taken away would not be missed any more
+  for at = 1, 3 do
+    local count = known[3 + at]
+    if count and tonumber(count) ~= redis.call('HLEN', KEYS[1 + at]) then return 'lost' end
+  end
 end
 
 local ROOT = string.rep('\0', 8)
@@ -60,8 +67,9 @@ each('HDEL', names)
 each('HSET', aside)
 each('HDEL', aside)
 
--- what a renewal finds less than this was taken away by somebody else
-redis.call('HSET', meta, 'blocks', redis.call('HLEN', held), 'named', redis.call('HLEN', names))
+-- what is found less than this later was taken away by somebody else
+redis.call('HSET', meta, 'blocks', redis.call('HLEN', held), 'named', redis.call('HLEN', names),
+  'laid', redis.call('HLEN', aside))
 redis.call('HSET', meta, 'epoch', target, 'n', number, 'by', token,
   'complete', complete, 'position', position, 'books', books)
 redis.call('XADD', changes, 'MAXLEN', '~', length, '*',

@@ -7,8 +7,8 @@ local token = redis.call('HGET', KEYS[1], 'token')
 if not token then return {'lost'} end
 local holder = redis.call('GET', KEYS[2])
 if token ~= ARGV[1] or (holder and holder ~= ARGV[2]) then return {'fenced'} end
-local known = redis.call('HMGET', KEYS[1], 'blocks', 'named')
-for at = 1, 2 do
+local known = redis.call('HMGET', KEYS[1], 'blocks', 'named', 'laid')
+for at = 1, 3 do
   -- evicted, or deleted by hand
   if known[at] and tonumber(known[at]) ~= redis.call('HLEN', KEYS[at + 3]) then return {'lost'} end
 end

@@ -153,7 +153,7 @@ class Shelf:
         """Where another has it, it is asked for with this figure, or, with None, not any more."""
         answer = await self._store.script(
             self._scripts.acquire,
-            [self._meta, self._lease, self._wish],
+            [self._meta, self._lease, self._wish, self._held, self._names, self._aside],
             [owner, _ms(lease_s), "" if figure is None else figure, _ms(lease_s)],
         )
         if len(answer) == 1:

@@ -85,6 +85,45 @@ async def test_the_life_of_a_shelf(server: Server) -> None:
     await store.close()
 
 
+@pytest.mark.parametrize("key", ["held", "names", "aside"])
+async def test_what_was_taken_away_is_missed_by_the_next_batch_and_by_a_successor(
+    server: Server, key: str
+) -> None:
+    """Also one entry of many: no batch counts anew what somebody else took away."""
+    worker = WorkerId(f"taken-{key}")
+    store = Store(parse_store_url(server.url), timeout=10)
+    shelf = Shelf(store, worker, load_scripts())
+    grant = await shelf.acquire("a", 60)
+    assert grant is not None
+    first = Delta(
+        b"position", b"state", copies={A: 1, B: 1}, parents={A: None, B: A},
+        names={7: Name(1, (A,)), 8: Name(1, (B,))}, aside={b"w1": b"x", b"w2": b"y"},
+    )  # fmt: skip
+    assert await send(shelf, grant, 1, first, new=b"e1") is Outcome.OK
+    # entries come, change, go twice and never were: all of it is counted
+    second = Delta(
+        b"", b"", copies={A: 1, B: -1, C: -1}, names={7: Name(2, (A,)), 8: None, 9: None},
+        aside={b"w1": b"z", b"w2": None, b"w3": b"v"},
+    )  # fmt: skip
+    assert await send(shelf, grant, 2, second, epoch=b"e1") is Outcome.OK
+    assert (await shelf.renew(grant.token, "a", 60, 60)).outcome is Outcome.OK
+
+    name = getattr(store.keys, key)(worker)
+    (field, *_) = await store.command("HKEYS", name)
+    await store.command("HDEL", name, field)
+    later = Delta(b"", b"", copies={C: 1}, names={9: Name(1, (C,))}, aside={b"w4": b"u"})
+    assert await send(shelf, grant, 3, later, epoch=b"e1") is Outcome.LOST
+    assert (await shelf.renew(grant.token, "a", 60, 60)).outcome is Outcome.LOST
+    again = await shelf.acquire("a", 60)
+    assert again is not None
+    assert (again.number, again.complete) == (2, False), "nor does a successor go on from it"
+
+    assert await send(shelf, again, 3, first, new=b"e2") is Outcome.OK
+    assert await send(shelf, again, 4, later, epoch=b"e2") is Outcome.OK
+    assert (await shelf.renew(again.token, "a", 60, 60)).outcome is Outcome.OK
+    await store.close()
+
+
 async def test_the_stream_says_how_many_copies_there_are_now(server: Server) -> None:
     store = Store(parse_store_url(server.url), timeout=10)
     shelf = Shelf(store, WorkerId("s"), load_scripts())

@@ -209,6 +209,30 @@ async def test_a_key_that_was_evicted_is_written_anew(tmp_path: Path, key: str) 
             await pair.converged()
 
 
+@pytest.mark.parametrize("key", ["held", "names", "meta", "changes"])
+async def test_a_key_that_is_deleted_between_batches_is_written_anew(tmp_path: Path, key: str) -> None:
+    """The batch that comes before the next renewal must not wipe out the traces."""
+    with standalone(tmp_path) as server:
+        async with group(server.url) as pair:
+            await pair.engine.store(20)
+            await pair.converged()
+            store = pair.writer.store
+            with server.client() as admin:
+                for _ in range(3):
+                    assert admin.delete(getattr(store.keys, key)(W)) == 1
+                    number = pair.writer.follower.stand()
+                    await pair.engine.store(2)
+                    await pair.engine.remove(1)
+                    await eventually(lambda: pair.writer.follower.stand() != number)  # noqa: B023
+            await pair.converged()
+
+            async def clean() -> bool:
+                found = [await audit(r.follower.shelf, r.follower.stand, r.index) for r in pair.replicas]
+                return [(f.state, f.blocks) for f in found] == [("clean", 23), ("clean", 23)]
+
+            await eventually(clean)
+
+
 async def test_a_redis_that_hangs_past_the_lease(tmp_path: Path) -> None:
     with standalone(tmp_path) as server:
         async with group(server.url) as pair:
