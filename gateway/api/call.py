@@ -20,7 +20,7 @@ from gateway.api.body import (
 )
 from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
-from gateway.api.form import is_form, judge_form
+from gateway.api.form import FormKind, form_kind, judge_form
 from gateway.errors import InvalidRequest
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.routing.caller import Caller
@@ -54,6 +54,8 @@ class Call(msgspec.Struct):
     redactor: Redactor
     """Takes out of answers what must not leave."""
     caller: Caller = _ANYBODY
+    form_salts: tuple[str, ...] = ()
+    """Each `cache_salt` of a form."""
     imposed: dict[str, object] = msgspec.field(default_factory=dict)
     """Fields that the gateway sets, whatever the client said."""
     _bodies: dict[str, bytes] = msgspec.field(default_factory=dict)
@@ -107,13 +109,18 @@ async def understand(
         # parsing it has taken a while: others have their turn
         await asyncio.sleep(0)
     dropped: list[str] = []
+    salts: tuple[str, ...] = ()
+    kind = form_kind(headers)
     if fields is not None:
         dropped = door.fields_in(fields)
         if doubtful := door.doubtful_in(body, fields):
             body = edit_object(body, drop=[*dropped, *doubtful])
-    elif is_form(headers):
-        body, dropped = judge_form(body, lookup[b"content-type"], door)
-    prompt = _prompt(endpoint, fields, body, read_prompt)
+        if kind is FormKind.URLENCODED and _speaks_as_a_form(body, kind, door):
+            raise InvalidRequest("the request's body can be read as JSON and as a form")
+    elif kind is not None:
+        judged = judge_form(body, kind, lookup[b"content-type"], door)
+        body, dropped, salts = judged.body, judged.dropped, judged.salts
+    prompt = _prompt(endpoint, fields, body if kind is FormKind.MULTIPART else b"", read_prompt)
     options = fields.get("stream_options") if fields is not None else None
     inject = (
         ask_for_usage
@@ -140,7 +147,14 @@ async def understand(
         dropped_entries=[door.listed_as(name) for name in steering],
         inject_usage=inject,
         redactor=door.redactor,
+        form_salts=salts,
     )
+
+
+def _speaks_as_a_form(body: bytes, kind: FormKind, door: Door) -> bool:
+    """Whether JSON, read as a form, says what has to be judged."""
+    judged = judge_form(body, kind, b"", door)
+    return bool(judged.dropped or judged.salts)
 
 
 def _fields(endpoint: ProxiedEndpoint, headers: Mapping[bytes, bytes], body: bytes) -> Fields | None:
@@ -157,12 +171,12 @@ def _fields(endpoint: ProxiedEndpoint, headers: Mapping[bytes, bytes], body: byt
 
 
 def _prompt(
-    endpoint: ProxiedEndpoint, fields: Fields | None, body: bytes, read_prompt: ReadPrompt
+    endpoint: ProxiedEndpoint, fields: Fields | None, form: bytes, read_prompt: ReadPrompt
 ) -> PromptRequest:
     if endpoint.prompt is not None:
         return read_prompt(endpoint.prompt, fields)
     if fields is None:
-        return PromptRequest(Endpoint.CHAT, multipart_model(body))
+        return PromptRequest(Endpoint.CHAT, multipart_model(form))
     model = fields.get("model")
     return PromptRequest(
         Endpoint.CHAT, model if isinstance(model, str) else "", stream=fields.get("stream") is True

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.upstream.redact import Redactor
+from gateway.upstream.redact import Redactor, in_any_spelling
 
 BODY_FIELDS = (
     "kv_transfer_params",
@@ -73,7 +73,7 @@ class Door:
         put(self, "_nested", tuple((name, tuple(name.split("."))) for name in inner))
         put(self, "_outer", frozenset(path[0] for _, path in self._nested))
         steps = {step for _, path in self._nested for step in path[:-1]}
-        put(self, "_spelled", {step: _in_any_spelling(step) for step in steps})
+        put(self, "_spelled", {step: re.compile(in_any_spelling(step)) for step in steps})
         names = [name.lower().encode() for name in self.headers]
         put(self, "_exact", frozenset(name for name in names if not name.endswith(b"*")))
         put(self, "_prefixes", tuple(name[:-1] for name in names if name.endswith(b"*")))
@@ -142,16 +142,6 @@ class Door:
 
     def _lists(self, header: bytes) -> bool:
         return header in self._exact or header.startswith(self._prefixes)
-
-
-def _in_any_spelling(name: str) -> re.Pattern[bytes]:
-    """A JSON string that says `name`, whichever of its characters are escaped."""
-    spelled = []
-    for character in name:
-        units = character.encode("utf-16-be").hex()
-        escaped = "".join(rf"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
-        spelled.append(b"(?:%s|(?i:%s))" % (re.escape(character.encode()), escaped.encode()))
-    return re.compile(b'"' + b"".join(spelled) + b'"')
 
 
 def _twice(pattern: re.Pattern[bytes], body: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What a form with files must not say, taken out of it: every other byte stays.
+"""What a form must not say, taken out of it: every other byte stays.
 
 The names of a part are read as engines read them (Starlette, with the standard library's header parser). A
 form that two parsers could read in two ways is refused, for the door would judge one and the engine obey the
@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from email.message import Message
+from enum import Enum
 from typing import Any
+from urllib.parse import quote_plus, unquote_plus
 
 from gateway.api.body import edit_object, parse_object
 from gateway.api.door import Door
@@ -18,46 +21,97 @@ from gateway.errors import InvalidRequest
 from gateway.upstream.headers import Headers
 
 MAX_PARTS = 256
+MAX_PAIRS = 1000
+SALT = "cache_salt"
 _MAX_HEAD = 4096
 _MAX_OPTIONS = 32
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
 
 
-def is_form(headers: Headers) -> bool:
+class FormKind(Enum):
+    MULTIPART = "multipart/"
+    URLENCODED = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A form as it may go on, the names of what the door took out of it, and each `cache_salt` in it."""
+
+    body: bytes
+    dropped: list[str]
+    salts: tuple[str, ...] = ()
+
+
+def form_kind(headers: Headers) -> FormKind | None:
     """Raises InvalidRequest where one header says so and another does not."""
-    kinds = [value.strip().lower() for name, value in headers if name == b"content-type"]
-    forms = [kind for kind in kinds if kind.startswith(b"multipart/")]
+    kinds = [value.strip().lower().decode("latin-1") for name, value in headers if name == b"content-type"]
+    forms = [form for form in FormKind for kind in kinds if kind.startswith(form.value)]
     if forms and len(kinds) > 1:
         raise InvalidRequest("a form needs one content-type")
-    return bool(forms)
+    return forms[0] if forms else None
 
 
-def judge_form(body: bytes, content_type: bytes, door: Door) -> tuple[bytes, list[str]]:
-    """`body`, a multipart form, as it may go on, and the names of what the door took out of it.
+def judge_form(body: bytes, kind: FormKind, content_type: bytes, door: Door) -> Judged:
+    """A part is a field, its name a path (``a.b``, ``a[b]``); fields inside JSON count too.
 
-    A part is a field, its name a path (``a.b``, ``a[b]``); in a part with JSON the fields inside count too.
     Raises InvalidRequest where the door refuses, and for forms with more than one reading.
     """
-    if not door.body_fields:
-        return body, []
+    if kind is FormKind.URLENCODED:
+        return _judge_pairs(body, door)
+    if not door.body_fields and body.find(SALT.encode()) < 0:
+        return Judged(body, [])
     delimiter = b"--" + _boundary(content_type)
     pieces = _split(body, delimiter)
     kept, dropped = [pieces[0]], []
+    salts = []
     for piece in pieces[1:-1]:
         head, content = _part(piece)
-        path = [step for step in re.split(r"[.\[\]]", _name(head)) if step] or [""]
-        found = door.fields_in(_as_fields(path, content))
+        name = _name(head)
+        if name == SALT:
+            salts.append(content.decode("utf-8", "replace"))
+        found, left = _judge_field(name, content, door)
         dropped += found
-        inner = [name[len(path[0]) + 1 :] for name in found if len(path) == 1 and name != path[0]]
         if not found:
             kept.append(piece)
-        elif len(inner) == len(found):
-            content = edit_object(content, drop=inner)
-            kept.append(b"\r\n%s\r\n\r\n%s\r\n" % (head, content))
-    if not dropped:
-        return body, []
-    return delimiter.join([*kept, pieces[-1]]), dropped
+        elif left is not None:
+            kept.append(b"\r\n%s\r\n\r\n%s\r\n" % (head, left))
+    if dropped:
+        body = delimiter.join([*kept, pieces[-1]])
+    return Judged(body, dropped, tuple(salts))
+
+
+def _judge_pairs(body: bytes, door: Door) -> Judged:
+    """Of a form like a query. Some parsers end a pair at ``;`` too: so do we."""
+    pieces = re.split(rb"([&;])", body, maxsplit=MAX_PAIRS)
+    if len(pieces) > 2 * MAX_PAIRS:
+        raise InvalidRequest(f"the form has more than {MAX_PAIRS} fields")
+    kept: list[bytes] = []
+    dropped: list[str] = []
+    salts: list[str] = []
+    for before, piece in zip([b"", *pieces[1::2]], pieces[::2], strict=True):
+        name, _, value = (_unquoted(half) for half in piece.partition(b"="))
+        if name == SALT:
+            salts.append(value)
+        found, left = _judge_field(name, value.encode("utf-8", "surrogateescape"), door)
+        dropped += found
+        if not found:
+            kept += before, piece
+        elif left is not None:
+            kept += before, piece.partition(b"=")[0] + b"=" + quote_plus(left).encode()
+    return Judged(b"".join(kept[1:]) if dropped else body, dropped, tuple(salts))
+
+
+def _unquoted(text: bytes) -> str:
+    return unquote_plus(text.decode("utf-8", "surrogateescape"), errors="surrogateescape")
+
+
+def _judge_field(name: str, content: bytes, door: Door) -> tuple[list[str], bytes | None]:
+    """What the door takes out of one field, and what is left of `content`: None where all of it goes."""
+    path = [step for step in re.split(r"[.\[\]]", name) if step] or [""]
+    found = door.fields_in(_as_fields(path, content))
+    inner = [one[len(path[0]) + 1 :] for one in found if len(path) == 1 and one != path[0]]
+    return found, edit_object(content, drop=inner) if found and len(inner) == len(found) else None
 
 
 def _boundary(content_type: bytes) -> bytes:

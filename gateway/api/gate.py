@@ -91,9 +91,11 @@ class Visit(msgspec.Struct):
         if self.key.restricted and call.fields is None and len(_MODEL_PARTS.findall(call.body)) > 1:
             # a form that names two: which of them counts is the engine's choice
             raise Forbidden("this API key is for certain models: name one", param="model")
+        for own in call.form_salts:
+            _check_salt(own)
         if call.endpoint.caches and call.fields is not None:
-            own = call.fields.get("cache_salt")
-            salt = self.salt_for(own if isinstance(own, str) else "")
+            given = call.fields.get("cache_salt")
+            salt = self.salt_for(given if isinstance(given, str) else "")
             if salt is not None:
                 call.imposed["cache_salt"] = salt
                 call.prompt = msgspec.structs.replace(call.prompt, cache_salt=salt)
@@ -114,8 +116,7 @@ class Visit(msgspec.Struct):
         if self.key is None:
             return None
         if not self.key.cache_salt:
-            if own.startswith(TENANT):
-                raise InvalidRequest(f"cache_salt must not begin with {TENANT!r}", param="cache_salt")
+            _check_salt(own)
             return None
         salt = TENANT + self.key.cache_salt
         if not own:
@@ -185,6 +186,12 @@ class OpenGate:
 
     async def identify(self, headers: Headers) -> ApiKey | None:
         return None
+
+
+def _check_salt(own: str) -> None:
+    """Raises InvalidRequest."""
+    if own.startswith(TENANT):
+        raise InvalidRequest(f"cache_salt must not begin with {TENANT!r}", param="cache_salt")
 
 
 def _estimate(headers: Headers, endpoint: ProxiedEndpoint) -> int:

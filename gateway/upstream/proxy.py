@@ -18,6 +18,7 @@ from gateway.upstream.bodies import NO_SUCH_PATH, Body, Cleared, Events, Passing
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end, value_of
 from gateway.upstream.outlet import Outlet
+from gateway.upstream.packing import Inflater, Packed, coding_of
 from gateway.upstream.redact import Redactor
 from gateway.upstream.sse import SseScanner
 from gateway.upstream.timeouts import Timeouts
@@ -26,6 +27,8 @@ from gateway.upstream.wire import Flow, Framing, ResponseHead, UpstreamRequest
 WITHHELD = frozenset((429, 502, 503, 504))
 """Answers that are kept from the client, for another worker may do better."""
 MAX_WITHHELD = 64 * 1024
+_READ = frozenset((b"application/json", b"text/event-stream"))
+"""Media types that are looked into."""
 
 NOT_FORWARDED = HOP_BY_HOP | frozenset(
     (
@@ -33,8 +36,12 @@ NOT_FORWARDED = HOP_BY_HOP | frozenset(
         b"date",  # our server's own, which would stand there twice
         b"server",
         b"x-request-id",
+        b"x-gateway-worker",  # ours to say
+        b"x-gateway-prompt-tokens",
+        b"x-gateway-matched-tokens",
     )
 )
+_PACKED = frozenset((b"content-encoding",))
 
 
 class AnswerPlan(msgspec.Struct, frozen=True):
@@ -43,7 +50,7 @@ class AnswerPlan(msgspec.Struct, frozen=True):
     headers: Headers
     """Added to it."""
     readable: bool
-    """It comes from a model: usage is read. Otherwise it passes, but for fields that must not leave."""
+    """It comes from a model: usage is read. Of any other, what must not leave is taken out."""
     error_event: Callable[[GatewayError], bytes]
     """How a stream that dies tells its client."""
     unserved: Callable[[], bytes]
@@ -112,6 +119,8 @@ class Exchange:
         self._method = b""
         self._head: ResponseHead
         self._body: Body = Passing()
+        self._inflater: Inflater | None = None
+        """Of a compressed stream."""
         self._committed = False
         self._ended = False
         self._pieces = 0
@@ -185,6 +194,8 @@ class Exchange:
 
     def on_body(self, data: bytes, last: bool) -> None:
         body = self._body
+        if self._inflater is not None:
+            data = self._inflater.feed(data, last)
         out = body.feed(data, last)
         if body.events != self._pieces:
             self._note_progress(body.events)
@@ -218,30 +229,34 @@ class Exchange:
         length = value_of(head.headers, b"content-length")
         if head.status == 404 and head.framing is Framing.LENGTH and length == b"%d" % len(NO_SUCH_PATH):
             return Unserved(plan.unserved())
-        encoded = (value_of(head.headers, b"content-encoding") or b"identity").lower() != b"identity"
-        if head.status >= 300 or encoded:
-            return Passing()
         kind = (value_of(head.headers, b"content-type") or b"").split(b";")[0].strip().lower()
-        if not plan.readable:
-            clears = kind == b"application/json" and plan.redactor.names
-            return Cleared(plan.max_answer, plan.redactor) if clears else Passing()
+        if head.status >= 300 or kind not in _READ or not (plan.readable or plan.redactor.names):
+            return Passing()
+        coding = coding_of(head.headers)
+        if coding and not plan.redactor.names:
+            return Passing()
         if kind == b"text/event-stream":
             self.streamed = True
+            self._inflater = Inflater(coding, plan.max_answer) if coding else None
             scanner = SseScanner(hide_usage=plan.hide_usage, redactor=plan.redactor)
-            return Events(scanner, head.framing, ends_with_done=plan.ends_with_done)
-        if kind == b"application/json":
+            return Events(scanner, head.framing, ends_with_done=plan.readable and plan.ends_with_done)
+        if coding:
+            return Packed(coding, plan.max_answer, plan.redactor)
+        if plan.readable:
             return Whole(head.framing, plan.max_answer, plan.redactor)
-        return Passing()
+        return Cleared(plan.max_answer, plan.redactor)
 
     def _answer_headers(self, body_length: int | None) -> Headers:
         """`body_length` where the body is known whole; otherwise the worker's own length stands, or none."""
-        headers = end_to_end(self._head.headers, NOT_FORWARDED)
+        body = self._body
+        unpacked = self._inflater is not None or (isinstance(body, Packed) and body.plain)
+        headers = end_to_end(self._head.headers, NOT_FORWARDED | _PACKED if unpacked else NOT_FORWARDED)
         headers += self._plan.headers
         length = value_of(self._head.headers, b"content-length")
         if self._method == b"HEAD" or self._head.framing is Framing.NONE:
             if length is not None and self._head.status not in (204, 304):
                 headers.append((b"content-length", length))
-        elif isinstance(self._body, Passing):
+        elif isinstance(body, Passing):
             if self._head.framing is Framing.LENGTH and length is not None:
                 headers.append((b"content-length", length))
         elif body_length is not None and not self.streamed:

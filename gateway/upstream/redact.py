@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
+_ESCAPED = b"\\u00"
+"""How an escaped character of a name begins; texts in other scripts have other escapes."""
 
 
 def encode_members(members: dict[str, msgspec.Raw]) -> bytes:
     """An object from its members: each value's bytes are as they came."""
     pairs = [msgspec.json.encode(name) + b":" + bytes(value) for name, value in members.items()]
     return b"{" + b",".join(pairs) + b"}"
+
+
+def in_any_spelling(name: str) -> bytes:
+    """A pattern of the JSON strings that say `name`, whichever of its characters are escaped."""
+    spelled = []
+    for character in name:
+        units = character.encode("utf-16-be").hex()
+        escaped = "".join(rf"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+        spelled.append(b"(?:%s|(?i:%s))" % (re.escape(character.encode()), escaped.encode()))
+    return b'"' + b"".join(spelled) + b'"'
 
 
 def _common_ending(texts: Sequence[bytes]) -> bytes:
@@ -40,10 +54,14 @@ class Redactor:
         # the usual names share their ending, so that one search tells that none of them is there
         shared = _common_ending(self._marks)
         self._hints = [shared] if len(shared) > len(b"params") else self._marks
+        spellings = b"|".join(in_any_spelling(name) for name in sorted(self.names))
+        self._spelled = re.compile(spellings) if self.names else None
 
     def concerns(self, data: bytes) -> bool:
         """Whether `data` names one of the fields with something in it."""
         # find, not `in`: on bytes that tries to read the needle as a number first, and costs double
+        if data.find(_ESCAPED) >= 0 and self._escaped(data):
+            return True
         for hint in self._hints:
             if data.find(hint) >= 0:
                 break
@@ -57,11 +75,35 @@ class Redactor:
         """`data`, one JSON value, without the fields. What is not JSON comes back as it is."""
         try:
             return self._value(data)
-        except (msgspec.DecodeError, RecursionError):
+        except msgspec.DecodeError:
+            return self._leniently(data)
+        except RecursionError:
             return data
 
+    def _leniently(self, data: bytes) -> bytes:
+        """For what engines write with Python's own library (NaN): the values stay, their bytes may not."""
+        try:
+            return json.dumps(self._without(json.loads(data)), separators=(",", ":")).encode()
+        except (ValueError, RecursionError):
+            return data
+
+    def _without(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: self._without(inner)
+                for name, inner in value.items()
+                if name not in self.names or inner is None
+            }
+        return [self._without(inner) for inner in value] if isinstance(value, list) else value
+
+    def _escaped(self, data: bytes) -> bool:
+        """Whether a name stands in `data` with a character of it escaped."""
+        if self._spelled is None:
+            return False
+        return any(match[0].find(b"\\") >= 0 for match in self._spelled.finditer(data))
+
     def _value(self, data: bytes) -> bytes:
-        if not any(mark in data for mark in self._marks):
+        if self._spelled is None or self._spelled.search(data) is None:
             return data
         if data.lstrip()[:1] == b"{":
             members = _members.decode(data)

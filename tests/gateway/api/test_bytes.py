@@ -6,10 +6,12 @@ import asyncio
 import gzip
 import json
 import zlib
+from typing import Any
 
 import pytest
 
 from gateway.api.door import Door
+from gateway.api.retry import RetryPolicy
 from gateway.api.serve import ServeOptions
 from tests.faults import FaultyEngine, Seen, answers, head, raw, streams
 from tests.gateway.api.rig import QUICK, http, serving
@@ -187,6 +189,9 @@ async def test_headers_to_the_client() -> None:
         "server: uvicorn",
         "date: Mon, 01 Jan 2024 00:00:00 GMT",
         "x-request-id: the engine's",
+        "x-gateway-worker: the engine's",
+        "x-gateway-prompt-tokens: 1",
+        "x-gateway-matched-tokens: 2",
     ]
     async with (
         FaultyEngine(answers(b"{}", 200, *lines)) as engine,
@@ -197,9 +202,9 @@ async def test_headers_to_the_client() -> None:
         assert answer.headers.get_list("set-cookie") == ["a=1", "b=2"]
         assert answer.headers["x-own"] == "1"
         assert answer.headers.get_list("x-request-id") == ["mine"]
-        assert answer.headers["x-gateway-worker"] == "w0"
-        assert answer.headers["x-gateway-prompt-tokens"] == "100"
-        assert answer.headers["x-gateway-matched-tokens"] == "48"
+        assert answer.headers.get_list("x-gateway-worker") == ["w0"]
+        assert answer.headers.get_list("x-gateway-prompt-tokens") == ["100"]
+        assert answer.headers.get_list("x-gateway-matched-tokens") == ["48"]
         assert answer.headers.get_list("content-length") == ["2"]
         assert len(answer.headers.get_list("date")) == 1
         assert "2024" not in answer.headers["date"]
@@ -226,6 +231,89 @@ async def test_an_answer_that_lies_about_its_encoding_passes_as_it_is() -> None:
         client.stream("POST", door.url + PATH, content=BODY) as answer,
     ):
         assert b"".join([part async for part in answer.aiter_raw()]) == b'{"choices":[]}'
+
+
+TELLING = b'{"choices": [{"n": 1.50}], "kv_transfer_params": {"remote_block_ids": [1]}}'
+CLEARED = b'{"choices":[{"n": 1.50}]}'
+EVENT = b"data: " + TELLING + b"\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def bare(data: bytes) -> bytes:
+    """Deflate without zlib's head."""
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+PACKERS = [("gzip", gzip.compress), ("X-GZIP", gzip.compress), ("deflate", zlib.compress), ("deflate", bare)]
+
+
+@pytest.mark.parametrize("path", [PATH, "/v1/embeddings"])
+@pytest.mark.parametrize(("coding", "pack"), PACKERS)
+async def test_a_packed_answer_does_not_hide_transfer_fields(path: str, coding: str, pack: Any) -> None:
+    script = answers(pack(TELLING), 200, f"content-encoding: {coding}")
+    async with FaultyEngine(script) as engine, serving(engine.url) as door, http() as client:
+        answer = await client.post(door.url + path, content=BODY)
+        assert (answer.status_code, answer.content) == (200, CLEARED)
+        assert answer.headers["content-length"] == str(len(CLEARED))
+        assert "content-encoding" not in answer.headers
+
+
+async def test_one_that_only_says_it_is_packed_does_not_hide_them_either() -> None:
+    script = answers(TELLING, 200, "content-encoding: gzip")
+    async with FaultyEngine(script) as engine, serving(engine.url) as door, http() as client:
+        assert (await client.post(door.url + PATH, content=BODY)).content == CLEARED
+
+
+@pytest.mark.parametrize("path", [PATH, "/v1/audio/speech"])
+@pytest.mark.parametrize(("coding", "pack"), [("identity", bytes), *PACKERS])
+async def test_a_packed_stream_is_unpacked_and_cleared(path: str, coding: str, pack: Any) -> None:
+    packed = pack(EVENT + DONE)
+    lines = [packed[n : n + 1] for n in range(len(packed))]
+    length = f"content-length: {len(packed)}"
+    script = raw(
+        head(200, "content-type: text/event-stream", f"content-encoding: {coding}", length),
+        lines[0], lines[1], b"".join(lines[2:20]), b"".join(lines[20:]), then="keep",
+    )  # fmt: skip
+    async with FaultyEngine(script) as engine, serving(engine.url) as door, http() as client:
+        answer = await client.post(door.url + path, content=BODY)
+        assert answer.content == b"data: " + CLEARED + b"\n\n" + DONE
+        assert coding == "identity" or "content-encoding" not in answer.headers
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("br", b"\x0b\x02\x80{}\x03"),
+        ("gzip, gzip", gzip.compress(gzip.compress(TELLING))),
+        ("gzip", gzip.compress(TELLING)[:-9]),
+        ("gzip", gzip.compress(TELLING) + gzip.compress(TELLING)),
+        ("gzip", gzip.compress(b" " * 3_000_000)),
+    ],
+    ids=["unknown", "twice", "cut", "two", "large"],
+)
+async def test_what_cannot_be_looked_into_is_the_engines_fault(kind: str, coding: str, body: bytes) -> None:
+    script = answers(body, 200, f"content-encoding: {coding}", content_type=kind)
+    options = ServeOptions(retry=RetryPolicy(tries=1), max_answer=1_000_000)
+    async with (
+        FaultyEngine(script) as engine,
+        serving(engine.url, options=options) as door,
+        http() as client,
+    ):
+        answer = await client.post(door.url + PATH, content=BODY)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (502, "upstream_error")
+
+
+async def test_an_open_door_passes_every_coding() -> None:
+    script = answers(b"\x0b\x02\x80{}\x03", 200, "content-encoding: br")
+    async with (
+        FaultyEngine(script) as engine,
+        serving(engine.url, options=ServeOptions(door=Door.open())) as door,
+        http() as client,
+        client.stream("POST", door.url + PATH, content=BODY) as answer,
+    ):
+        assert b"".join([part async for part in answer.aiter_raw()]) == b"\x0b\x02\x80{}\x03"
 
 
 async def test_a_chunked_json_answer_gets_its_length() -> None:
@@ -485,3 +573,52 @@ async def test_an_answer_beyond_the_bound_passes_as_it_comes() -> None:
     ):
         answer = await client.post(door.url + "/v1/embeddings", content=b'{"model":"m"}')
         assert (answer.status_code, answer.content) == (200, body)
+
+
+PAIRS = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
+
+
+@pytest.mark.parametrize("path", [FORM, "/v1/audio/speech", "/v1/embeddings"])
+@pytest.mark.parametrize(
+    ("sent", "want", "stripped"),
+    [
+        (b"model=m&kv_transfer_params=1", b"model=m", ("kv_transfer_params",)),
+        (b"kv_transfer_params=1&model=m&a=%20b", b"model=m&a=%20b", ("kv_transfer_params",)),
+        (b"a=1&kv%5Ftransfer_params&b=2", b"a=1&b=2", ("kv_transfer_params",)),
+        (b"a=1;bootstrap_room=2;b=3", b"a=1;b=3", ("bootstrap_room",)),
+        (b"kv_transfer_params[a][b]=1&a=1", b"a=1", ("kv_transfer_params",)),
+        (b"vllm_xargs.kv_transfer_params=1&a=1", b"a=1", ("vllm_xargs.kv_transfer_params",)),
+        (
+            b"vllm_xargs=%7B%22own%22%3A1.50%2C%22bootstrap_room%22%3A1%7D&a=1",
+            b"vllm_xargs=%7B%22own%22%3A1.50%7D&a=1",
+            ("vllm_xargs.bootstrap_room",),
+        ),
+        (b"a=kv_transfer_params%3D1&&b;c=%ff+%zz", b"a=kv_transfer_params%3D1&&b;c=%ff+%zz", ()),
+    ],
+)
+async def test_a_form_like_a_query_is_judged(
+    path: str, sent: bytes, want: bytes, stripped: tuple[str, ...]
+) -> None:
+    async with FaultyEngine(answers()) as engine, serving(engine.url) as door, http() as client:
+        door.router.models[""] = "m"
+        assert (await client.post(door.url + path, content=sent, headers=PAIRS)).status_code == 200
+        assert engine.seen[0].body == want
+        assert (await door.records.next()).stripped == stripped
+
+
+@pytest.mark.parametrize(
+    ("sent", "headers"),
+    [
+        (b'{"a":"&kv_transfer_params=1&"}', [*PAIRS.items()]),  # JSON and a form at once
+        (b'{"a":"&cache_salt=1&"}', [*PAIRS.items()]),
+        (b"a=1&" * 1001, [*PAIRS.items()]),
+        (b"a=1", [*PAIRS.items(), ("content-type", "text/plain")]),
+    ],
+)
+async def test_a_form_like_a_query_with_two_readings_is_refused(
+    sent: bytes, headers: list[tuple[str, str]]
+) -> None:
+    async with FaultyEngine(answers()) as engine, serving(engine.url) as door, http() as client:
+        answer = await client.post(door.url + FORM, content=sent, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+        assert engine.seen == []

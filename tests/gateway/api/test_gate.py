@@ -146,6 +146,35 @@ async def test_a_form_carries_no_salt() -> None:
         assert d.engine.seen[0].body == form
 
 
+@pytest.mark.parametrize("key", ["plain", "tenant"])
+@pytest.mark.parametrize("salt", [b"tenant:acme", b"mine"])
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n'
+            b'--b\r\nContent-Disposition: form-data; name="cache_salt"\r\n\r\n%s\r\n--b--\r\n',
+        ),
+        ("application/x-www-form-urlencoded", b"model=m&cache%%5fsalt=%s"),
+    ],
+)
+async def test_nor_can_a_form(kind: str, form: bytes, salt: bytes, key: str) -> None:
+    async with door() as d:
+        answer = await d.post("/v1/audio/speech", key, form % salt, **{"content-type": kind})
+        assert answer.status_code == (400 if salt == b"tenant:acme" else 200)
+        assert [seen.body for seen in d.engine.seen] == ([] if salt == b"tenant:acme" else [form % salt])
+
+
+async def test_a_model_in_what_is_no_form_with_files_is_none() -> None:
+    """The part is no part there: a key with a list of models could name one and have another."""
+    async with door() as d:
+        body = b'model=other&x=name="model"\r\n\r\nm\r\n'
+        kind = {"content-type": "application/x-www-form-urlencoded"}
+        assert (await d.post("/v1/audio/speech", "plain", body, **kind)).status_code == 200
+        assert d.router.asked[0][0].model == ""
+
+
 async def test_other_keys_cannot_name_a_tenants_salt() -> None:
     async with door() as d:
         for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"):

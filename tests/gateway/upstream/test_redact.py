@@ -16,6 +16,8 @@ NAMES = ("kv_transfer_params", "ec_transfer_params", "disaggregated_params")
         (b'{"kv_transfer_params":null,"choices":[{"ec_transfer_params":1}]}', True),
         (rb'{"text":"say \"kv_transfer_params\": 3"}', False),
         (b'{"disaggregated_params":[]}', True),
+        (rb'{"kv\u005Ftransfer_params":1}', True),
+        (rb'{"text":"\u00e9 \u005f"}', False),
     ],
 )
 def test_only_fields_with_something_in_them_concern(body: bytes, concerned: bool) -> None:
@@ -25,6 +27,16 @@ def test_only_fields_with_something_in_them_concern(body: bytes, concerned: bool
 def test_fields_leave_at_any_depth_and_other_bytes_stay() -> None:
     body = b'{"a": 1.500, "kv_transfer_params": {"h": 1}, "c": [{"ec_transfer_params": 2, "d": "\\u00e9"}]}'
     assert Redactor(NAMES).redact(body) == b'{"a":1.500,"c":[{"d":"\\u00e9"}]}'
+
+
+def test_escaped_names_leave_at_any_depth() -> None:
+    body = rb'{"a":[{"e\u0063_transfer_params":2,"d":1.50}],"\u006bv_transfer_params":null}'
+    assert Redactor(NAMES).redact(body) == b'{"a":[{"d":1.50}],"kv_transfer_params":null}'
+
+
+def test_fields_leave_what_only_pythons_parser_takes() -> None:
+    body = b'{"a": [{"logprob": NaN, "kv_transfer_params": {"h": 1}}], "ec_transfer_params": null}'
+    assert Redactor(NAMES).redact(body) == b'{"a":[{"logprob":NaN}],"ec_transfer_params":null}'
 
 
 def test_what_is_not_json_stays() -> None:

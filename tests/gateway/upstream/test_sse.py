@@ -137,6 +137,15 @@ def test_transfer_fields_leave_an_event_and_nothing_else_does() -> None:
     assert scanner.events == 2
 
 
+@pytest.mark.parametrize("name", [rb"kv\u005ftransfer_params", rb"\u006B\u0076_transfer_param\u0073"])
+def test_a_field_with_an_escaped_name_leaves_too(name: bytes) -> None:
+    leak = b'data: {"id":"c","text":"\\u00e9\\u4e2d","%s":{"a":1}}\n\n' % name
+    other = b'data: {"id":"c","text":"say \\"kv\\u005ftransfer_params\\" \\u00e9"}\n\n'
+    scanner = SseScanner(redactor=Redactor(("kv_transfer_params", "ec_transfer_params")))
+    assert run(scanner, [other, leak]) == other + b'data: {"id":"c","text":"\\u00e9\\u4e2d"}\n\n'
+    assert scanner.events == 2
+
+
 def test_many_events_in_one_read_are_all_counted() -> None:
     scanner = SseScanner()
     stream = b"".join(chunk(str(n)) for n in range(50))
