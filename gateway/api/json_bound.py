@@ -6,8 +6,9 @@ from gateway.errors import BodyTooLarge
 
 MOST_PARTS = 200_000
 """Lists, objects and members of objects. A chat of 60,000 messages has fewer."""
-MOST_VALUES = 2_000_000
-"""Of lists and objects, all in all: prompts may be given as lists of tokens."""
+MOST_VALUES = 1_500_000
+"""Of lists and objects, all in all: prompts may be given as lists of tokens. Parsing is one step, and so many
+take it a tenth of a second."""
 _MANY_TIMES = 8
 
 

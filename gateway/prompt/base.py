@@ -30,7 +30,8 @@ class PromptRequest(msgspec.Struct, frozen=True):
 
     `messages` is set for chat, and for the two APIs that engines turn into a chat (Responses, Messages).
     `prompts` is set for completions: each is a text or a list of token ids.
-    Neither is set when the body could not be understood: such a request is routed by load.
+    Neither is set when the body could not be understood, or has more in it than is read (`too_many`): such a
+    request is routed by load.
     """
 
     endpoint: Endpoint
@@ -47,6 +48,8 @@ class PromptRequest(msgspec.Struct, frozen=True):
     stream: bool = False
     include_usage: bool = False
     """The client asked for ``stream_options.include_usage`` itself."""
+    too_many: bool = False
+    """It has more than MOST_PROMPTS prompts or MOST_ITEMS items."""
 
 
 class TokenPrompt(msgspec.Struct, frozen=True):
@@ -57,6 +60,10 @@ class TokenPrompt(msgspec.Struct, frozen=True):
     exact_tokens: int
 
 
+MOST_PROMPTS = 1024
+"""Of one request. Each costs some work of its own, however short it is, and engines take a few."""
+MOST_ITEMS = 20_000
+"""Items, messages, tools and content blocks of a request whose API has to be turned into a chat."""
 MOST_CHARS = 8_000_000
 """Of one prompt. A longer one has some two million tokens, more than any engine takes: tokenising it would
 cost seconds of a core for nothing."""
@@ -82,12 +89,19 @@ class NotTokenised(tuple[TokenPrompt, ...]):
         return made
 
 
-def not_tokenised(prompts: Sequence[TokenPrompt]) -> NotTokenised | None:
-    """Why there are no tokens, where there are none."""
+def not_tokenised(
+    prompts: Sequence[TokenPrompt], request: PromptRequest | None = None
+) -> NotTokenised | None:
+    """Why there are no tokens of `request`, where there are none."""
     if prompts:
         return None
     if isinstance(prompts, NotTokenised):
         return prompts
+    if request is not None and request.too_many:
+        return NotTokenised(
+            "many",
+            f"the request has more than {MOST_PROMPTS} prompts, or {MOST_ITEMS} items, blocks and tools",
+        )
     return NotTokenised("unreadable", "the request has no prompt that can be tokenised as the engine would")
 
 

@@ -17,6 +17,9 @@ from gateway.prompt.base import NotTokenised, PromptRequest, TokenPrompt, too_lo
 from gateway.prompt.content import has_media
 from gateway.types import AskEngine, Clock
 
+_STEP = 65_536
+"""Bytes and tokens that are looked at between two turns of the event loop."""
+
 
 class _Answer(msgspec.Struct):
     tokens: list[int]
@@ -108,12 +111,18 @@ class EngineEncoder:
 
     async def _encode_all(self, prompts: Sequence[dict[str, Any] | Sequence[int]]) -> Sequence[TokenPrompt]:
         encoded: list[TokenPrompt] = []
+        done = 0
         for prompt in prompts:
+            if done > _STEP:
+                # others have their turn
+                await asyncio.sleep(0)
+                done = 0
             if isinstance(prompt, dict):
                 try:
                     content = msgspec.json.encode(prompt)
                 except UnicodeEncodeError:
                     return []
+                done += len(content)
                 if len(content) > self._most_bytes:
                     encoded.append(too_long(len(content)))
                     continue
@@ -122,6 +131,7 @@ class EngineEncoder:
                     return tokens
             elif (ids := _token_ids(prompt)) is not None:
                 tokens = ids
+                done += len(ids)
             else:
                 return []
             encoded.append(TokenPrompt(tokens, len(tokens)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.prompt import messages_api, responses_api
-from gateway.prompt.base import Endpoint, PromptError, PromptRequest
+from gateway.prompt.base import MOST_ITEMS, MOST_PROMPTS, Endpoint, PromptError, PromptRequest
 
 _TEMPLATE_FIELDS: Mapping[str, type] = {
     "tools": list,
@@ -39,11 +39,12 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
     if chat and not usual and (completion := _integer(get("max_completion_tokens"))) is not None:
         max_tokens = completion
     options = get("stream_options")
+    many = not chat and _many_prompts(get("prompt"))
     return PromptRequest(
         endpoint=endpoint,
         model=_text(get("model")),
         messages=_messages(get("messages")) if chat else None,
-        prompts=None if chat else _prompts(fields),
+        prompts=None if chat or many else _prompts(fields),
         template_args={} if usual else _template_args(fields),
         # vLLM's defaults: a chat template writes its own special tokens, a bare prompt has none
         add_special_tokens=not chat if usual else _flag(get("add_special_tokens"), not chat),
@@ -53,6 +54,7 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
         n=1 if usual else max(1, _integer(get("n")) or 1),
         stream=_flag(get("stream"), False),
         include_usage=isinstance(options, dict) and _flag(options.get("include_usage"), False),
+        too_many=many,
     )
 
 
@@ -61,10 +63,12 @@ def _converted(endpoint: Endpoint, fields: Mapping[str, Any]) -> PromptRequest:
     responses = endpoint is Endpoint.RESPONSES
     messages: Sequence[Mapping[str, Any]] | None = None
     args: dict[str, Any] = {}
-    try:
-        messages, args = (responses_api if responses else messages_api).chat_of(fields)
-    except PromptError:
-        args = {}
+    many = _many_items(fields, "input" if responses else "messages")
+    if not many:
+        try:
+            messages, args = (responses_api if responses else messages_api).chat_of(fields)
+        except PromptError:
+            args = {}
     cuts = responses and fields.get("truncation") not in (None, "disabled")
     return PromptRequest(
         endpoint=endpoint,
@@ -77,7 +81,25 @@ def _converted(endpoint: Endpoint, fields: Mapping[str, Any]) -> PromptRequest:
         max_tokens=_integer(fields.get("max_output_tokens" if responses else "max_tokens")),
         stream=_flag(fields.get("stream"), False),
         include_usage=True,
+        too_many=many,
     )
+
+
+def _many_prompts(value: object) -> bool:
+    """Without a look at more than the first of them."""
+    return isinstance(value, list) and len(value) > MOST_PROMPTS and not isinstance(value[0], int)
+
+
+def _many_items(fields: Mapping[str, Any], name: str) -> bool:
+    """Whether the list `name`, what its items consist of, tools and system blocks are too many."""
+    lists = [value for field in (name, "tools", "system") if isinstance(value := fields.get(field), list)]
+    count = sum(map(len, lists))
+    if count > MOST_ITEMS or not lists:
+        return count > MOST_ITEMS
+    for item in lists[0]:
+        if isinstance(item, dict) and isinstance(content := item.get("content"), list):
+            count += len(content)
+    return count > MOST_ITEMS
 
 
 def _template_args(fields: Mapping[str, Any]) -> dict[str, Any]:

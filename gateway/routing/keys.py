@@ -54,9 +54,13 @@ async def prompts_keys(
 ) -> list[PromptKeys]:
     """Of all prompts of a request. Beyond the `most_tokens` that any engine takes of one, and beyond
     MOST_BLOCKS of all together, there are no keys."""
-    left = MOST_BLOCKS
+    left, done = MOST_BLOCKS, 0
     keyed: list[PromptKeys] = []
     for prompt in prompts:
+        if done > _SLICE:
+            await asyncio.sleep(0)
+            done = 0
+        done += len(prompt.tokens) // unit
         most = left if most_tokens is None else min(left, most_tokens // unit)
         if min(len(prompt.tokens) // unit, most) <= _SLICE:
             keyed.append(prompt_keys(prompt, root, unit=unit, keep_last=keep_last, most_blocks=most))

@@ -185,7 +185,7 @@ class Router:
             request.model, target, scope, keyed, shape, encoder.name if encoder is not None else "", exact,
             comparable=encoder is not None and encoder.exact,
             media=media,
-            not_tokenised=_why_none(prompts, encoder),
+            not_tokenised=_why_none(prompts, encoder, request),
             bound_to=caller.worker,
         )  # fmt: skip
 
@@ -431,12 +431,12 @@ def _reason(reading: Reading, weighing: Weighing) -> str:
     return weighing.reason if read else "unread"
 
 
-def _why_none(prompts: Sequence[TokenPrompt], encoder: PromptEncoder | None) -> str:
+def _why_none(prompts: Sequence[TokenPrompt], encoder: PromptEncoder | None, request: PromptRequest) -> str:
     if prompts:
         return ""
     if encoder is None:
         return "the model's tokenizer is not found yet"
-    none = not_tokenised(prompts)
+    none = not_tokenised(prompts, request)
     return "" if none is None else none.why
 
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.prompt.base import Endpoint, PromptRequest
+from gateway.prompt.base import Endpoint, PromptRequest, not_tokenised
 from gateway.prompt.reader import read_prompt
 
 
@@ -120,3 +121,55 @@ def test_never_raises(endpoint: Endpoint, body: object) -> None:
     request = read_prompt(endpoint, body)
     assert request.n >= 1
     assert request.messages is None or request.prompts is None
+
+
+class Unlooked(list[Any]):
+    """A list that nobody may go through."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("gone through")
+
+
+@pytest.mark.parametrize("prompt", [[1, 2, 3], "h", []])
+def test_very_many_prompts_are_not_even_looked_at(prompt: Any) -> None:
+    request = read_prompt(Endpoint.COMPLETIONS, {"model": "m", "prompt": Unlooked([prompt] * 1025)})
+    assert (request.model, request.prompts, request.too_many) == ("m", None, True)
+    assert not_tokenised([], request).kind == "many"  # type: ignore[union-attr]
+    request = read_prompt(Endpoint.COMPLETIONS, {"model": "m", "prompt": [prompt] * 1024})
+    assert (request.prompts, request.too_many) == ([prompt] * 1024, False)
+
+
+def test_one_prompt_of_many_tokens_is_one_prompt() -> None:
+    tokens = list(range(5000))
+    request = read_prompt(Endpoint.COMPLETIONS, {"prompt": tokens})
+    assert (request.prompts, request.too_many) == ([tokens], False)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "name", "unit"),
+    [
+        (Endpoint.RESPONSES, "input", {"role": "user", "content": "x"}),
+        (Endpoint.RESPONSES, "input", {"type": "function_call"}),
+        (Endpoint.MESSAGES, "messages", {"role": "user", "content": "x"}),
+    ],
+)
+def test_very_many_items_are_not_looked_at_either(endpoint: Endpoint, name: str, unit: Any) -> None:
+    request = read_prompt(endpoint, {"model": "m", name: Unlooked([unit] * 20_001)})
+    assert (request.messages, request.too_many) == (None, True)
+    request = read_prompt(endpoint, {"model": "m", name: [unit] * 20_000})
+    assert (request.messages is not None, request.too_many) == (True, False)
+
+
+@pytest.mark.parametrize("blocks", [9_999, 10_000])
+def test_blocks_tools_and_items_count_together(blocks: int) -> None:
+    """Two messages, so many blocks in the second, 9,998 tools and one system block."""
+    body = {
+        "messages": [{"role": "user", "content": "x"}, {"role": "user", "content": Unlooked([{}] * blocks)}],
+        "tools": [{"name": "f"}] * 9_998,
+        "system": [{"type": "text", "text": "s"}],
+    }
+    if blocks == 9_999:
+        with pytest.raises(AssertionError, match="gone through"):
+            read_prompt(Endpoint.MESSAGES, body)
+    else:
+        assert read_prompt(Endpoint.MESSAGES, body).too_many

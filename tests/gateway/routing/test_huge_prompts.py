@@ -12,6 +12,9 @@ import pytest
 from gateway.fleet.worker import EngineInfo
 from gateway.kv.keys import block_keys, pack_tokens, root_key
 from gateway.prompt.base import Endpoint, PromptRequest, TokenPrompt, too_long
+from gateway.prompt.engine import EngineEncoder
+from gateway.prompt.reader import read_prompt
+from gateway.routing.explain import explain
 from gateway.routing.keys import MOST_BLOCKS, prompt_keys, prompts_keys
 from gateway.types import CacheScope
 
@@ -61,6 +64,42 @@ async def test_others_have_their_turn_while_it_is_hashed() -> None:
     turns = Turns()
     await prompts_keys([numbered(16 * 8192 * 4)], ROOT, unit=16)
     assert turns.stop() >= 4
+
+
+async def test_others_have_their_turn_between_many_prompts() -> None:
+    """512 prompts of 64 blocks: 32,768 blocks, four times 8,192."""
+    prompts = [TokenPrompt(array("I", [i] * 1024), 1024) for i in range(512)]
+    turns = Turns()
+    keyed = await prompts_keys(prompts, ROOT, unit=16)
+    assert turns.stop() >= 3
+    assert keyed == [prompt_keys(prompt, ROOT, unit=16) for prompt in prompts]
+
+
+async def test_the_engines_tokenizer_has_steps_for_many_prompts_too() -> None:
+    async def nobody(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("token ids need no tokenizer")
+
+    encoder = EngineEncoder(nobody, lambda: [], clock=lambda: 0.0)
+    prompts = [[i] * 1000 for i in range(1024)]
+    turns = Turns()
+    encoded = await encoder.encode(PromptRequest(Endpoint.COMPLETIONS, "m", prompts=prompts))
+    # a million tokens, 65,536 and a prompt at most at a time
+    assert turns.stop() >= 15
+    assert [list(prompt.tokens) for prompt in encoded] == prompts
+
+
+@pytest.mark.parametrize("unit", [[1, 2, 3], "h"])
+async def test_very_many_prompts_go_by_load_unread(fleet: Any, unit: Any) -> None:
+    a, b = fleet.add("a"), fleet.add("b")
+    request = read_prompt(Endpoint.COMPLETIONS, {"model": "m", "prompt": [unit] * 60_000})
+    told = await explain(fleet.router, request)
+    assert told.not_tokenised.startswith("the request has more than 1024 prompts")
+    turns = Turns()
+    routes = [await fleet.router.route(request) for _ in range(2)]
+    # no step was taken for any of them
+    assert turns.stop() == 0
+    assert {route.worker for route in routes} == {a, b}
+    assert [(route.reason, route.prompt_tokens, route.keys) for route in routes] == [("unread", 0, [])] * 2
 
 
 async def test_a_million_tokens_and_no_more_have_keys() -> None:
