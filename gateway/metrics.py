@@ -168,6 +168,10 @@ class Metrics:
             ("model", "result"),
         )
         self.unauthorized = counter("gateway_unauthorized", "Requests without a valid API key.")
+        self.accepts_failed = counter(
+            "gateway_accepts_failed",
+            "Times that no connection could be taken, for want of file descriptors or memory.",
+        )
         self.key_limited = counter(
             "gateway_key_limited", "Requests refused because their key had used up its limits.", ("key",)
         )

@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 
 ENOUGH = 1 << 20
 OTHERS = 256
-"""Files, event sockets, Redis, listeners: whatever is no client's."""
+"""Files, event sockets, Redis, listeners, the admin port: whatever is no client's."""
 
 
 def allow_open_files(max_connections: int) -> None:
@@ -26,5 +26,14 @@ def allow_open_files(max_connections: int) -> None:
     if most != resource.RLIM_INFINITY and most < needed:
         log.warning(
             "fewer open files are allowed than max_connections may need: raise the hard limit (ulimit -Hn)",
-            extra={"allowed": most, "needed": needed},
+            extra={"allowed": most, "needed": needed, "connections": within_open_files(max_connections)},
         )
+
+
+def within_open_files(max_connections: int) -> int:
+    """As many clients as the process has files for, two each, where it keeps `OTHERS` (or half of all that it
+    may have, if that is less): a port that is full says so, one without files could not even do that."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return max_connections
+    return max(1, min(max_connections, (soft - min(OTHERS, soft // 2)) // 2))

@@ -54,9 +54,14 @@ async def _serve(settings: Settings, on_ready: OnReady | None, read_settings: Re
     loop = asyncio.get_running_loop()
     async with build(settings) as app:
         security = app.security
-        options = ListenerOptions(security.bounds, settings.keep_alive_timeout, settings.shutdown_grace)
+        options = ListenerOptions(
+            security.bounds,
+            settings.keep_alive_timeout,
+            settings.shutdown_grace,
+            app.metrics.accepts_failed.inc,
+        )
         public = make_listener(app.public, options, security.public_tls)
-        admin = make_listener(app.admin, options, security.admin_tls)
+        admin = make_listener(app.admin, options.of_admin(), security.admin_tls)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _on_signal, stop, public)
         watch = FileWatch(

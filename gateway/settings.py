@@ -72,7 +72,9 @@ class Settings(BaseSettings):
     keep_alive_timeout: int = Field(75, ge=1, description="seconds between two requests of a connection")
     max_head_bytes: int = Field(64 * 1024, ge=1024, description="larger request heads get 431")
     max_headers: int = Field(100, ge=10, description="more headers get 431")
-    max_connections: int = Field(8192, ge=1, description="of clients, at each port")
+    max_connections: int = Field(
+        8192, ge=1, description="of clients, at each port; at the admin port 128 at most"
+    )
 
     # the fleet
     workers: Annotated[tuple[str, ...], NoDecode] = Field(

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import uvicorn
 
+from gateway.api.intake import Gatekeeper, Intake
 from gateway.api.protocol import ConnectionLimits, GuardedProtocol
 from gateway.api.tls import Tls
 from gateway.errors import ConfigError
+from gateway.open_files import within_open_files
+
+_OF_ADMIN = 128
+"""Connections of the admin port: operators, their pages, probes and scrapers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +29,49 @@ class ListenerOptions:
     """Seconds between two requests of one connection."""
     grace: float = 30.0
     """Seconds that open answers may take at the end."""
+    on_exhausted: Callable[[], None] = lambda: None
+    """Called when no connection could be taken."""
+
+    def of_admin(self) -> ListenerOptions:
+        bounds = replace(self.bounds, max_connections=min(self.bounds.max_connections, _OF_ADMIN))
+        return replace(self, bounds=bounds)
 
 
 class Listener(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, options: ListenerOptions) -> None:
+        super().__init__(config)
+        self._options = options
+        self._intake: Intake | None = None
+        self._keepers: list[Gatekeeper] = []
+
+    def intake(self) -> Intake:
+        """For sockets that somebody else listens at, once `started`."""
+        return Intake(
+            self.protocol,
+            context=self.config.ssl,
+            max_connections=self._options.bounds.max_connections,
+            patience=self._options.bounds.head_timeout,
+            open_connections=lambda: len(self.server_state.connections),
+            on_exhausted=self._options.on_exhausted,
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])  # its own servers would take connections uncounted
+        self._intake = self.intake()
+        for sock in sockets or ():
+            sock.setblocking(False)
+            sock.listen(self.config.backlog)
+            self._keepers.append(Gatekeeper(sock, self._intake))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for keeper in self._keepers:
+            keeper.stop()
+        if self._intake is not None:
+            self._intake.abandon()
+        await super().shutdown(sockets)
+
     def protocol(self) -> asyncio.Protocol:
-        """For a connection that somebody else accepted, once `started`."""
+        """For one connection."""
         made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
@@ -47,7 +90,10 @@ class Listener(uvicorn.Server):
 
 
 def make_listener(app: Any, options: ListenerOptions, tls: Tls | None) -> Listener:
-    protocol: Any = partial(GuardedProtocol, limits=options.bounds)
+    """With fewer connections than its options say where the process may not have as many files."""
+    bounds = replace(options.bounds, max_connections=within_open_files(options.bounds.max_connections))
+    options = replace(options, bounds=bounds)
+    protocol: Any = partial(GuardedProtocol, limits=bounds)
     config = uvicorn.Config(
         app,
         loop="none",
@@ -67,7 +113,7 @@ def make_listener(app: Any, options: ListenerOptions, tls: Tls | None) -> Listen
     config.load()
     if tls is not None:
         config.ssl = tls.context
-    return Listener(config)
+    return Listener(config, options)
 
 
 def bind(host: str, port: int, flag: str) -> socket.socket:

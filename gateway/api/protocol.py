@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -20,6 +21,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from gateway.api.direct import DIRECT, DirectOutlet
+
+_PARTING_BYTES = 1024 * 1024
+_PARTING_S = 1.0
+"""What a client may go on to send, and how long, when its answer is out and its connection ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +89,16 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refusal = _MALFORMED
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
+        self._leave: _Leave
+        self._parting = False
+        self._parting_bytes = 0
+        self._parting_timer: asyncio.TimerHandle | None = None
         self._outlet: DirectOutlet | None = None
         """Of the request that is being answered; another may have come behind it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._leave = _Leave(transport, self._part)
         if len(self.connections) > self._limits.max_connections:
             self._refuse(_FULL)
             return
@@ -97,11 +107,37 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
         self._stop_send_timer()
+        if self._parting_timer is not None:
+            self._parting_timer.cancel()
         super().connection_lost(exc)
         if self._outlet is not None:
             self._outlet.left()
 
+    def _part(self) -> None:
+        """An answer was the last one: closes at once, or when a client that is still sending has read it."""
+        if self._in_head or self._in_body:
+            self._linger()
+        else:
+            self.transport.close()
+
+    def _linger(self) -> None:
+        """Bytes that nobody reads would make the system reset the connection, and the answer that was written
+        be lost (RFC 9112, section 9.6): so what still comes is read, within bounds, and dropped."""
+        if self._parting or self.transport.is_closing():
+            return
+        self._parting = True
+        self._stop_head_timer()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._parting_timer = self.loop.call_later(_PARTING_S, self.transport.close)
+
     def data_received(self, data: bytes) -> None:
+        if self._parting:
+            self._parting_bytes += len(data)
+            if self._parting_bytes > _PARTING_BYTES:
+                self.transport.close()
+            return
         if self.parser is None or self.transport.is_closing():
             return  # refused already; what still comes is not looked at
         self._only_framing = True
@@ -197,7 +233,7 @@ class GuardedProtocol(HttpToolsProtocol):
         before = self.cycle
         cycle = self.cycle = RequestResponseCycle(
             scope=scope,
-            transport=self.transport,
+            transport=self._leave,  # type: ignore[arg-type]  # as much of one as a cycle uses
             flow=self.flow,
             logger=self.logger,
             access_logger=self.access_logger,
@@ -234,6 +270,9 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._in_body and self.expect_100_continue and not self._body_begun:
             # the client may send the body that it asked about or leave it out: what comes could be either
             self.transport.close()
+        if self._parting:
+            self.server_state.total_requests += 1
+            return
         super().on_response_complete()
 
     def pause_writing(self) -> None:
@@ -256,6 +295,8 @@ class GuardedProtocol(HttpToolsProtocol):
         return _VERSION if str(error) == _BAD_VERSION else self._refusal
 
     def _awaits_head(self) -> bool:
+        if self._parting:
+            return False
         return self._in_head or self.cycle is None or self.cycle.response_complete
 
     def _check_head(self) -> None:
@@ -320,7 +361,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _refuse(self, refusal: _Refusal) -> None:
         self._stop_head_timer()
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._parting:
             return
         if (
             self.cycle is not None
@@ -347,4 +388,18 @@ class GuardedProtocol(HttpToolsProtocol):
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
-        self.transport.close()
+        if refusal is _FULL:
+            self.transport.close()  # its place is needed
+        else:
+            self._linger()
+
+
+class _Leave:
+    """A connection's transport as its requests have it: to close is to part."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, transport: asyncio.Transport, part: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = part

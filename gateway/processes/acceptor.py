@@ -9,44 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
-import ssl
 from collections.abc import Callable
 
+from gateway.api.intake import EXHAUSTED_S, Intake
 from gateway.processes.board import Board, others_have_room
 
-log = logging.getLogger(__name__)
-
 PATIENCE_S = 0.002
-EXHAUSTED_S = 0.5
-"""Without file descriptors, trying at once again would only burn the CPU."""
 REFRESH_S = 0.1
 """Connections end without a wake-up here: so often the count is put right."""
 
 
 class Acceptor:
-    """`open_connections` tells how many of those that were taken are still there. From `start` to `stop`;
-    `stop` closes this process's handle of the socket, the others' stay."""
+    """From `start` to `stop`; `stop` closes this process's handle of the socket, the others' stay."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        board: Board,
-        seat: int,
-        *,
-        make_protocol: Callable[[], asyncio.Protocol],
-        context: ssl.SSLContext | None,
-        open_connections: Callable[[], int],
-    ) -> None:
+    def __init__(self, sock: socket.socket, board: Board, seat: int, intake: Intake) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._board = board
         self._seat = seat
-        self._make_protocol = make_protocol
-        self._context = context
-        self._open = open_connections
-        self._beginning: set[asyncio.Task[None]] = set()
+        self._intake = intake
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._refresh: asyncio.TimerHandle | None = None
@@ -58,7 +40,7 @@ class Acceptor:
 
     @property
     def connections(self) -> int:
-        return self._open() + len(self._beginning)
+        return self._intake.connections
 
     def start(self) -> None:
         self._taking = True
@@ -97,27 +79,11 @@ class Acceptor:
         self._timer = self._loop.call_later(seconds, then)
 
     def _take(self) -> None:
-        try:
-            connection, _ = self._sock.accept()
-        except (BlockingIOError, InterruptedError, ConnectionError):
-            return  # somebody else took it, or it is gone
-        except OSError as error:
-            log.error("no connection can be taken", extra={"reason": error.strerror})
-            self._rest(EXHAUSTED_S, self._listen)
-            return
-        connection.setblocking(False)
-        if connection.family in (socket.AF_INET, socket.AF_INET6):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = self._loop.create_task(self._begin(connection), name="a connection begins")
-        self._beginning.add(task)
-        task.add_done_callback(self._begun)
+        with contextlib.suppress(BlockingIOError):  # somebody else took it
+            if not self._intake.take(self._sock, self._begun):
+                self._rest(EXHAUSTED_S, self._listen)
 
-    async def _begin(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError, TimeoutError):  # a handshake that failed is the client's affair
-            await self._loop.connect_accepted_socket(self._make_protocol, connection, ssl=self._context)
-
-    def _begun(self, task: asyncio.Task[None]) -> None:
-        self._beginning.discard(task)
+    def _begun(self) -> None:
         if self._taking:
             self._board.set(self._seat, self.connections)
 

@@ -103,10 +103,15 @@ class _Process:
     async def run(self) -> None:
         security = self.app.security
         options = ListenerOptions(
-            security.bounds, self.settings.keep_alive_timeout, self.settings.shutdown_grace
+            security.bounds,
+            self.settings.keep_alive_timeout,
+            self.settings.shutdown_grace,
+            self.app.metrics.accepts_failed.inc,
         )
         public = make_listener(self.app.public, options, security.public_tls)
-        admin = make_listener(Inside(self.app.admin.inner, self.app.metrics.registry), options, None)
+        admin = make_listener(
+            Inside(self.app.admin.inner, self.app.metrics.registry), options.of_admin(), None
+        )
         path = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path.bind(self.begin.admin)
         public_task = asyncio.create_task(public.serve([]), name="public listener")
@@ -116,9 +121,7 @@ class _Process:
             raise_ended(listeners)
             await asyncio.sleep(0.005)
         acceptor = Acceptor(
-            self.shared, self.board, self.begin.seat,
-            make_protocol=public.protocol, context=public.config.ssl,
-            open_connections=lambda: len(public.server_state.connections),
+            self.shared, self.board, self.begin.seat, public.intake(),
         )  # fmt: skip
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

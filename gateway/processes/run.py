@@ -71,7 +71,7 @@ async def _serve(
         supervisor = Supervisor(starter, settings, crew, care, Journal())
         front = security.guarded(create_front(supervisor))
         options = ListenerOptions(security.bounds, settings.keep_alive_timeout, settings.shutdown_grace)
-        admin = make_listener(front, options, security.admin_tls)
+        admin = make_listener(front, options.of_admin(), security.admin_tls)
         admin_task = asyncio.create_task(admin.serve([admin_socket]), name="admin listener")
         urls = url_of(public_socket, security.public_tls), url_of(admin_socket, security.admin_tls)
         signals = _Signals(supervisor, security, read_settings)

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.anyio
 
 
 class Echo:
-    """Keeps how each request was read; answers `/big` with an endless stream, `/early` before its body."""
+    """Keeps how each request was read; answers `/big` with an endless stream, `/early` before its body, and
+    `/last` too, as its connection's last."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, bytes]] = []
@@ -28,7 +29,7 @@ class Echo:
         self.gone = asyncio.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", scope["path"] != "/early"
+        body, more = b"", scope["path"] not in ("/early", "/last")
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -45,7 +46,10 @@ class Echo:
                 await asyncio.sleep(0)
             self.gone.set()
             return
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        headers = [(b"content-length", b"2")]
+        if scope["path"] == "/last":
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"ok"})
 
 
@@ -432,6 +436,41 @@ async def test_an_answer_is_not_followed_by_a_refusal_of_the_rest() -> None:
         with contextlib.suppress(ConnectionError):
             assert await asyncio.wait_for(reader.read(), 20) == b""
         writer.close()
+
+
+def _sent_whole(port: int, *pieces: bytes) -> bytes:
+    """The answer to a client that sends all that it has before it reads."""
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.settimeout(60)
+        for piece in pieces:
+            client.sendall(piece)
+        answer = b""
+        while part := client.recv(65536):
+            answer += part
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /last HTTP/1.1\r\nhost: x\r\ncontent-length: 800000\r\n\r\n", 200),
+        (b"POST /one HTTP/1.1\r\nhost: x\r\nhost: y\r\ncontent-length: 800000\r\n\r\n", 400),
+        (b"POST /one HTTP/1.1\r\nhost: x\r\nx: ", 431),
+    ],
+)
+async def test_who_is_still_sending_can_read_the_last_answer(head: bytes, status: int) -> None:
+    """RFC 9112, section 9.6: unread bytes would have reset its connection."""
+    async with guarded(head_timeout=60.0) as (_, port):
+        answer = await asyncio.to_thread(_sent_whole, port, head, *[b"x" * 80_000] * 10)
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+
+
+async def test_what_is_still_sent_then_has_a_bound() -> None:
+    async with guarded(head_timeout=60.0) as (_, port):
+        head = b"POST /last HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        sent, _ = await flooded(port, head, b"3\r\nabc\r\n" * 8000)
+        assert sent < 32_000_000  # some socket buffers, and no more
 
 
 async def test_a_body_that_nobody_reads_ends_soon_or_the_connection_does() -> None:

@@ -57,9 +57,9 @@ def pki(tmp_path: Path) -> Pki:
 
 
 @contextlib.asynccontextmanager
-async def listening(tls: Tls) -> AsyncIterator[int]:
+async def listening(tls: Tls, **bounds: Any) -> AsyncIterator[int]:
     sock = bind("127.0.0.1", 0, "--port")
-    server = make_listener(hello, ListenerOptions(ConnectionLimits()), tls)
+    server = make_listener(hello, ListenerOptions(ConnectionLimits(**bounds)), tls)
     assert url_of(sock, tls).startswith("https://127.0.0.1:")
     server.lifespan = server.config.lifespan_class(server.config)
     await server.startup([sock])
@@ -91,6 +91,30 @@ async def test_tls_with_a_certificate_that_a_client_can_check(pki: Pki) -> None:
         assert (await get(port, pki.client())).endswith(b"hello")
         with pytest.raises(ssl.SSLCertVerificationError):
             await get(port, pki.client(trusting=trustme.CA()))
+
+
+async def test_who_begins_no_handshake_is_let_go(pki: Pki) -> None:
+    async with listening(Tls(TlsFiles(*pki.server())), head_timeout=0.3) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+
+
+async def test_connections_count_from_the_start_of_their_handshake(pki: Pki) -> None:
+    bounds: dict[str, Any] = {"head_timeout": 3600.0, "max_connections": 2}
+    async with listening(Tls(TlsFiles(*pki.server())), **bounds) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+        assert [one.at_eof() for one, _ in silent] == [False, False]
+        silent[0][1].close()
+        answer = b""
+        while not answer:  # the server hears of it in its own time
+            with contextlib.suppress(OSError, ssl.SSLError):
+                answer = await get(port, pki.client())
+        assert answer.endswith(b"hello")
+        silent[1][1].close()
 
 
 async def test_old_versions_of_the_protocol_are_refused(pki: Pki) -> None:

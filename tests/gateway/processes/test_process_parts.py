@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from gateway.api.intake import Intake
 from gateway.backoff import Backoff
 from gateway.errors import ConfigError
 from gateway.processes.acceptor import Acceptor
@@ -96,7 +97,10 @@ def _acceptor(
     there: set[asyncio.Protocol] = set()
     return Acceptor(
         shared.dup(), board, seat,
-        make_protocol=lambda: Told(b"%d" % seat, there), context=context, open_connections=lambda: len(there),
+        Intake(
+            lambda: Told(b"%d" % seat, there), context=context, max_connections=100, patience=10.0,
+            open_connections=lambda: len(there),
+        ),
     )  # fmt: skip
 
 
