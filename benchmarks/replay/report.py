@@ -41,6 +41,18 @@ def derived(row: Row) -> dict[str, float]:
     }
 
 
+def label(row: Row) -> str:
+    """Policy, and under what it ran."""
+    parts = [str(row["policy"])]
+    if row["replicas"] != 1 and row["policy"] != FLOOR:  # that one has no gateway
+        parts.append(f"× {row['replicas']}")
+    if not row["shared"]:
+        parts.append("(nothing shared)")
+    if row.get("max_ttft_s"):
+        parts.append(f"(≤ {number(row, 'max_ttft_s'):g} s)")
+    return " ".join(parts)
+
+
 def show(rows: Sequence[Row], console: Console) -> None:
     """One table for each point."""
     for point in points(rows):
@@ -57,10 +69,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
             table.add_column(heading, justify="right")
         for row in point:
             figures = {name: number(row, name) for _heading, name, _form in _COLUMNS} | derived(row)
-            label = f"{row['policy']}{'' if row['shared'] else ' (nothing shared)'}"
-            if row["replicas"] != 1 and row["policy"] != FLOOR:
-                label += f" × {row['replicas']}"
-            table.add_row(label, *(form.format(figures[name]) for _heading, name, form in _COLUMNS))
+            table.add_row(label(row), *(form.format(figures[name]) for _heading, name, form in _COLUMNS))
         console.print(table)
 
 
@@ -83,9 +92,9 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     panels = figure.subplots(len(fleets), 2, squeeze=False)
     for fleet, (left, right) in zip(fleets, panels, strict=True):
         own = [r for r in rows if (r["trace"], r["workers"], r["blocks_per_worker"]) == fleet]
-        for policy in dict.fromkeys(str(row["policy"]) for row in own):
+        for policy in dict.fromkeys(map(label, own)):
             line = sorted(
-                ((number(r, "rate"), r) for r in own if r["policy"] == policy), key=lambda pair: pair[0]
+                ((number(r, "rate"), r) for r in own if label(r) == policy), key=lambda pair: pair[0]
             )
             rates = [rate for rate, _row in line]
             strong = policy == FLOOR or any(row["default"] for _rate, row in line)
@@ -117,16 +126,16 @@ def scatter(rows: Sequence[Row], path: Path) -> None:
 
     figure = Figure(figsize=(13, 6), layout="constrained")
     panels = figure.subplots(1, 2)
-    for policy in dict.fromkeys(str(row["policy"]) for row in rows):
-        own = [row for row in rows if row["policy"] == policy]
+    for policy in dict.fromkeys(map(label, rows)):
+        own = [row for row in rows if label(row) == policy]
         hit = fmean(number(row, "hit_rate") for row in own)
         strong = policy == FLOOR or any(row["default"] for row in own)
         for panel, name in zip(panels, ("balance", "ttft_p99_s"), strict=True):
             height = fmean(number(row, name) for row in own)
             panel.plot(hit, height, "o", color="crimson" if strong else "steelblue")
             panel.annotate(policy.removeprefix("estimated_ttft:"), (hit, height), fontsize=6)
-    for panel, label in zip(panels, ("busiest/mean of prefilled tokens", "TTFT p99, s"), strict=True):
-        panel.set(xlabel="token hit rate", ylabel=label, yscale="log")
+    for panel, axis in zip(panels, ("busiest/mean of prefilled tokens", "TTFT p99, s"), strict=True):
+        panel.set(xlabel="token hit rate", ylabel=axis, yscale="log")
         panel.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=80)

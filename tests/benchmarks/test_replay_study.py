@@ -16,7 +16,7 @@ from benchmarks.replay.formats import load
 from benchmarks.replay.grid import Experiment, full, quick
 from benchmarks.replay.page import targets, write_between
 from benchmarks.replay.provenance import Origin, merged
-from benchmarks.replay.report import draw, scatter
+from benchmarks.replay.report import draw, label, scatter
 from benchmarks.replay.study import known_rows, main, missing, run_all, tasks
 from benchmarks.replay.trace import shortened
 from benchmarks.replay.verdicts import verdicts
@@ -205,6 +205,13 @@ def test_an_unknown_experiment_is_named() -> None:
     told = CliRunner().invoke(main, ["nonsense"])
     assert told.exit_code == 1
     assert "no experiment nonsense; there are conversation-8" in told.output
+
+
+def test_a_row_is_called_by_all_that_sets_it_apart() -> None:
+    assert label(row("product", 0, 2.0)) == "product"
+    three = row("product", 0, 2.0, replicas=3, shared=False, max_ttft_s=5.0)
+    assert label(three) == "product × 3 (nothing shared) (≤ 5 s)"
+    assert label(row(FLOOR, 0, 2.0, replicas=3)) == "floor"
 
 
 def test_plots_are_pictures(tmp_path: Path) -> None:
