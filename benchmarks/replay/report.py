@@ -83,8 +83,8 @@ def points(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """TTFT p50 and p99 over the rate, one line a policy; one row of panels for each fleet. Needs
-    matplotlib."""
+    """TTFT p50 and p99 over the rate, one line a policy, seeds averaged; one row of panels for each fleet.
+    Needs matplotlib."""
     from matplotlib.figure import Figure
 
     fleets = list(dict.fromkeys((row["trace"], row["workers"], row["blocks_per_worker"]) for row in rows))
@@ -93,15 +93,16 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     for fleet, (left, right) in zip(fleets, panels, strict=True):
         own = [r for r in rows if (r["trace"], r["workers"], r["blocks_per_worker"]) == fleet]
         for policy in dict.fromkeys(map(label, own)):
-            line = sorted(
-                ((number(r, "rate"), r) for r in own if label(r) == policy), key=lambda pair: pair[0]
-            )
-            rates = [rate for rate, _row in line]
-            strong = policy == FLOOR or any(row["default"] for _rate, row in line)
+            line = [row for row in own if label(row) == policy]
+            rates = sorted({number(row, "rate") for row in line})
+            strong = policy == FLOOR or any(row["default"] for row in line)
             for panel, name in ((left, "ttft_p50_s"), (right, "ttft_p99_s")):
                 panel.plot(
                     rates,
-                    [number(row, name) for _rate, row in line],
+                    [
+                        fmean(number(row, name) for row in line if number(row, "rate") == rate)
+                        for rate in rates
+                    ],
                     label=policy,
                     marker="o",
                     linewidth=2.5 if strong else 1,
@@ -133,12 +134,17 @@ def scatter(rows: Sequence[Row], path: Path) -> None:
         for panel, name in zip(panels, ("balance", "ttft_p99_s"), strict=True):
             height = fmean(number(row, name) for row in own)
             panel.plot(hit, height, "o", color="crimson" if strong else "steelblue")
-            panel.annotate(policy.removeprefix("estimated_ttft:"), (hit, height), fontsize=6)
+            panel.annotate(_short(policy), (hit, height), fontsize=6)
     for panel, axis in zip(panels, ("busiest/mean of prefilled tokens", "TTFT p99, s"), strict=True):
         panel.set(xlabel="token hit rate", ylabel=axis, yscale="log")
         panel.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=80)
+
+
+def _short(policy: str) -> str:
+    name = policy.removeprefix("estimated_ttft:")
+    return name.replace("work_weight", "w").replace("balance_weight", "b")
 
 
 def _ratio(value: float, of: float) -> float:
