@@ -99,7 +99,7 @@ chart: $(VENV)/.run ## the Helm chart's copies of dashboards and alerts, and its
 	$(BIN)/python deploy/helm/sync.py
 .PHONY: chart
 
-replay-study: $(VENV)/.run ## all numbers of the routing study (docs/routing-study.md), in virtual time; about an hour of one core
+replay-study: $(VENV)/.run ## all numbers of the routing study (docs/routing-study.md), in virtual time; an hour and a half of one core
 	@exec $(BIN)/python -m benchmarks.replay.study $(STUDY_ARGS)
 .PHONY: replay-study
 
