@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from gateway.api.json_bound import check_parsing, check_slow_parsing
+from gateway.api.json_bound import check_parsing, check_parsing_in_steps, check_slow_parsing
 from gateway.errors import BodyTooLarge, InvalidRequest, RequestTimeout, UnsupportedEncoding
 from gateway.upstream.redact import encode_members
 
@@ -103,6 +103,18 @@ def parse_object(body: bytes) -> Fields:
     What Python's own parser takes is taken (NaN, lone surrogates…), for that is what engines parse with.
     """
     check_parsing(body)
+    return _parsed(body)
+
+
+async def parse_long(body: bytes) -> Fields:
+    """The same in steps, but for parsing itself, for which its bounds are."""
+    await check_parsing_in_steps(body)
+    fields = _parsed(body)
+    await asyncio.sleep(0)
+    return fields
+
+
+def _parsed(body: bytes) -> Fields:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):

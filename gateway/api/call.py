@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -15,6 +14,7 @@ from gateway.api.body import (
     decode_body,
     edit_object,
     multipart_model,
+    parse_long,
     parse_object,
     with_multipart_model,
 )
@@ -104,10 +104,7 @@ async def understand(
     encoding = lookup.get(b"content-encoding")
     if encoding is not None and body:
         body = await decode_body(body, encoding, max_body)
-    fields = _fields(endpoint, lookup, body)
-    if len(body) > _LONG:
-        # parsing it has taken a while: others have their turn
-        await asyncio.sleep(0)
+    fields = await _fields(endpoint, lookup, body)
     dropped: list[str] = []
     salts: tuple[str, ...] = ()
     kind = form_kind(headers)
@@ -157,17 +154,21 @@ def _speaks_as_a_form(body: bytes, kind: FormKind, door: Door) -> bool:
     return bool(judged.dropped or judged.salts)
 
 
-def _fields(endpoint: ProxiedEndpoint, headers: Mapping[bytes, bytes], body: bytes) -> Fields | None:
+async def _fields(endpoint: ProxiedEndpoint, headers: Mapping[bytes, bytes], body: bytes) -> Fields | None:
     kind = headers.get(b"content-type", b"")
     if endpoint.prompt is not None or (body and b"json" in kind.lower()):
-        return parse_object(body)
+        return await _parse(body)
     if body.lstrip()[:1] != b"{":
         return None
     # not called JSON, but an engine may still read it so, and the door must see what the engine sees
     try:
-        return parse_object(body)
+        return await _parse(body)
     except InvalidRequest:
         return None
+
+
+async def _parse(body: bytes) -> Fields:
+    return await parse_long(body) if len(body) > _LONG else parse_object(body)
 
 
 def _prompt(

@@ -62,7 +62,7 @@ class TokenPrompt(msgspec.Struct, frozen=True):
 
 MOST_PROMPTS = 1024
 """Of one request. Each costs some work of its own, however short it is, and engines take a few."""
-MOST_ITEMS = 20_000
+MOST_ITEMS = 16_384
 """Items, messages, tools and content blocks of a request whose API has to be turned into a chat."""
 MOST_CHARS = 8_000_000
 """Of one prompt. A longer one has some two million tokens, more than any engine takes: tokenising it would

@@ -12,6 +12,9 @@ from gateway.types import BlockKey, WorkerId
 
 Announce = Callable[[WorkerId, Sequence[BlockKey]], None]
 
+MOST_TOGETHER = 262_144
+"""Tokens of several prompts of one request: by the end of more the first are old news, and promising them is
+one step, in which nobody else is served."""
 TURNED_AWAY = (Outcome.CLIENT_ERROR, Outcome.BUSY)
 
 
@@ -25,10 +28,19 @@ class Promises:
 
     def make(self, worker: Worker, reading: Reading, matched_tokens: int, now: float) -> list[list[BlockKey]]:
         """Placements here, and word of them to other replicas: what matched they know already. Returns the
-        keys placed, by prompt. A prompt that the worker has no room for promises nothing."""
+        keys placed, by prompt. A prompt that the worker has no room for promises nothing, nor do prompts of
+        one request beyond what it has room for together."""
         known = matched_tokens // reading.target.unit if len(reading.prompts) == 1 else 0
         most = worker.info.most_tokens if worker.info is not None else None
-        placed = [prompt.full for prompt in reading.prompts if most is None or prompt.tokens <= most]
+        placed: list[list[BlockKey]] = []
+        room = MOST_TOGETHER if most is None else min(most, MOST_TOGETHER)
+        for prompt in reading.prompts:
+            if most is not None and prompt.tokens > most:
+                continue
+            if placed and prompt.tokens > room:
+                break
+            placed.append(prompt.full)
+            room -= prompt.tokens
         for keys in placed:
             self._index.place(worker.id, keys, now)
             if self._announce is not None:

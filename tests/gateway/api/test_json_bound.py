@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.body import parse_object
+from gateway.api.body import parse_long, parse_object
 from gateway.api.json_bound import MOST_PARTS, MOST_VALUES, _outside_strings
 from gateway.errors import BodyTooLarge
 
@@ -30,10 +31,10 @@ def signs_in(value: Any) -> int:
     return 0
 
 
-@given(_json, st.booleans())
-def test_signs_outside_of_strings(value: Any, ascii_only: bool) -> None:
+@given(_json, st.booleans(), st.integers(1, 40))
+def test_signs_outside_of_strings_wherever_it_is_cut(value: Any, ascii_only: bool, size: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only).encode()
-    assert _outside_strings(text, b"[{:,") == signs_in(value)
+    assert [*_outside_strings(text, b"[{:,", size)][-1] == signs_in(value)
 
 
 def many(unit: bytes, count: int) -> bytes:
@@ -57,6 +58,27 @@ def test_as_many_as_may_be_and_one_more(unit: bytes, most: int) -> None:
     assert len(parse_object(many(unit, most))["x"]) == most + 1
     with pytest.raises(BodyTooLarge, match=r"more than \d+ (values|lists)"):
         parse_object(many(unit, most + 1))
+
+
+@pytest.mark.anyio
+async def test_a_long_one_is_looked_at_in_steps_and_no_further_than_need_be() -> None:
+    loop, turns = asyncio.get_running_loop(), 0
+
+    def turn() -> None:
+        nonlocal turns, coming
+        turns += 1
+        coming = loop.call_soon(turn)
+
+    coming = loop.call_soon(turn)
+    text = "a, b, c " * (2 * MOST_VALUES)  # 19.2 MB, with twice as many commas and as many more
+    assert await parse_long(json.dumps({"x": text}).encode()) == {"x": text}
+    assert turns >= 18
+    turns = 0
+    with pytest.raises(BodyTooLarge, match="values"):
+        await parse_long(many(b'"h"', 5_000_000))
+    coming.cancel()
+    # 20 MB, of which the first 4.8 say enough
+    assert turns in (4, 5)
 
 
 def test_a_text_may_hold_what_it_likes() -> None:

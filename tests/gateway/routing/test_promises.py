@@ -81,3 +81,26 @@ async def test_no_match_is_longer_than_what_a_worker_can_hold(fleet: Any) -> Non
     fleet.store(a, PROMPT)
     # 300 tokens are 18 whole blocks
     assert (await fleet.route(PROMPT)).matched_tokens == 288
+
+
+@pytest.mark.parametrize(
+    ("capacity", "sizes", "placed"),
+    [
+        (1000, [8000, 8000, 160], [500, 500]),  # the third would push out the first
+        (1000, [17_000, 8000, 8000], [500, 500]),  # the first is longer than all it has
+        (1000, [16_000], [1000]),
+        (100_000, [131_072, 131_072, 16], [8192, 8192]),
+        (100_000, [400_000, 16], [25_000]),
+        (0, [400_000, 16], [25_000]),
+    ],
+)
+async def test_several_prompts_are_promised_as_far_as_they_fit_together(
+    fleet: Any, capacity: int, sizes: list[int], placed: list[int]
+) -> None:
+    fleet.add("a", EngineInfo("m", capacity_blocks=capacity))
+    prompts = [[i] * size for i, size in enumerate(sizes)]
+    route = await fleet.router.route(PromptRequest(Endpoint.COMPLETIONS, "m", prompts=prompts))
+    assert [len(keys) for keys in route.notes.placed] == placed
+    fleet.router.finish(route, Outcome.CLIENT_ERROR, None, None)
+    route.lease.release()
+    fleet.index.check_integrity()
