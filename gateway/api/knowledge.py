@@ -90,7 +90,12 @@ class Knowledge:
         if self._store is None:
             return
         rows = [follower.share_status() for follower in self._followers().values()]
-        yield Gauge("gateway_redis_up", "1 while Redis answers.", (), [((), float(self._store.status.up))])
+        yield Gauge(
+            "gateway_redis_up",
+            "1 while Redis answers and takes writes, all of it that is used.",
+            (),
+            [((), float(self._store.status.up))],
+        )
         yield Gauge(
             "gateway_index_writer",
             "1 where this replica writes the worker's blocks to Redis; one replica of the fleet does.",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from gateway.errors import ConfigError, StoreError
+from gateway.store.health import Health
 from gateway.store.keys import Keys
 from gateway.store.patience import Patience
 from gateway.store.scripts import Script
@@ -23,6 +24,8 @@ Argument: TypeAlias = bytes | str | int | float
 
 DEFAULT_TIMEOUT = 1.0
 DEFAULT_PREFIX = "pgw"
+WRITES = frozenset({"SET", "HSET", "XADD", "ZADD"})
+"""Commands that a Redis refuses that is read-only or full; DEL, by the latter, it does not."""
 QUIET_S = 10.0
 """Between two lines in the log that say Redis is away."""
 AGAIN_S = 0.25
@@ -48,6 +51,7 @@ class NullStoreObserver:
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
     up: bool
+    """It answers, and takes writes; all of it, as far as it is used."""
     reason: str
     """Why it is down, in words for a person; empty while it is up."""
     failures: int
@@ -79,7 +83,7 @@ class Store:
         self._errors: tuple[type[Exception], ...] = client.CLIENT_ERRORS
         self._no_script: type[Exception] = client.NoScriptError
         self._as_ours = client.as_store_error
-        self._up = False
+        self._health = Health(parts=url.kind is StoreKind.CLUSTER)
         self._reason = "not connected yet"
         self._failures = 0
         self._evicts = ""
@@ -88,19 +92,20 @@ class Store:
         self._one_asks = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<Store {self.url}: {'up' if self._up else self._reason}>"
+        return f"<Store {self.url}: {'up' if self._health.up else self._reason}>"
 
     @property
     def status(self) -> StoreStatus:
-        return StoreStatus(self._up, "" if self._up else self._reason, self._failures)
+        return StoreStatus(self._health.up, "" if self._health.up else self._reason, self._failures)
 
     @property
     def evicts(self) -> str:
         """The policy by which it throws away what it was given, as last checked; empty where it does not."""
         return self._evicts
 
-    async def command(self, *args: Argument, timeout: float | None = None) -> Any:
-        """One command, keys first as Redis has them. Raises StoreError; it may have been carried out then."""
+    async def command(self, *args: Argument, timeout: float | None = None, writes: bool | None = None) -> Any:
+        """One command, keys first as Redis has them. Raises StoreError; it may have been carried out then.
+        `writes`: whether a Redis that takes no writes refuses it; None: as its name says."""
         limit = self._timeout if timeout is None else timeout
         began = self._clock()
         patience = Patience(limit)
@@ -110,11 +115,12 @@ class Store:
         except self._no_script:
             raise
         except TimeoutError as error:
-            raise self._failed(StoreError(_no_answer(limit, patience.held_up), kind="timeout")) from error
+            late = StoreError(_no_answer(limit, patience.held_up), kind="timeout")
+            raise self._failed(late, args, limit) from error
         except self._errors as error:
-            raise self._failed(self._as_ours(error)) from error
+            raise self._failed(self._as_ours(error), args, limit) from error
         self._observer.command(str(args[0]), self._clock() - began)
-        self._came_up()
+        self._succeeded(args, args[0] in WRITES if writes is None else writes)
         return answer
 
     async def again(self) -> None:
@@ -125,7 +131,7 @@ class Store:
         if self.url.kind is StoreKind.CLUSTER:
             return  # some of it always answers: who asks for one worker can't speak for the others
         async with self._one_asks:
-            while not self._up:
+            while not self._health.answers:
                 try:
                     await self.command("PING")
                 except StoreError:
@@ -136,9 +142,13 @@ class Store:
     ) -> Any:
         """Runs it by its digest; its text is sent where the server does not have it (yet, or any more)."""
         try:
-            return await self.command("EVALSHA", script.sha, len(keys), *keys, *args, timeout=timeout)
+            return await self.command(
+                "EVALSHA", script.sha, len(keys), *keys, *args, timeout=timeout, writes=script.writes
+            )
         except self._no_script:
-            return await self.command("EVAL", script.source, len(keys), *keys, *args, timeout=timeout)
+            return await self.command(
+                "EVAL", script.source, len(keys), *keys, *args, timeout=timeout, writes=script.writes
+            )
 
     async def check(self) -> None:
         """Raises StoreError where it can't be reached, or does not let us write what is ours; ConfigError
@@ -146,8 +156,8 @@ class Store:
         answer = await self.command("INFO", "memory")
         # a cluster answers for each of several nodes; one that evicts is one too many
         infos = answer.values() if isinstance(answer, dict) and "maxmemory_policy" not in answer else [answer]
-        # what an ACL allows shows only when it is tried
-        await self.command("DEL", self.keys.check())
+        # what an ACL allows shows only when it is tried, and so does whether there is room
+        await self.command("SET", self.keys.check(), "", "PX", 1)
         self._evicts = ""
         for info in infos:
             policy = info.get("maxmemory_policy", "noeviction") if isinstance(info, dict) else "noeviction"
@@ -167,7 +177,7 @@ class Store:
             with contextlib.suppress(*self._errors):  # broken connections are closed as they are
                 await client.aclose()
 
-    def _failed(self, error: StoreError) -> StoreError:
+    def _failed(self, error: StoreError, args: Sequence[Argument], limit: float) -> StoreError:
         self._failures += 1
         self._observer.failed(error.kind)
         if self._news():
@@ -175,23 +185,39 @@ class Store:
                 "Redis is degraded: requests go on with what is known here, replicas drift apart",
                 extra={"redis": str(self.url), "kind": error.kind, "reason": error.message},
             )
-        if error.kind != "refused":  # it answers, though not as wanted
-            self._up, self._reason = False, error.message
+        if error.kind != "refused":
+            self._reason = error.message
+        self._health.failed(error.kind, _part(args), limit, self._clock())
         return error
 
-    def _came_up(self) -> None:
-        self._up = True
-        if self._told:
+    def _succeeded(self, args: Sequence[Argument], writes: bool) -> None:
+        if self._health.up:
+            self._health.answers = True
+            return
+        now, since = self._clock(), self._health.since
+        if self._health.succeeded(_part(args), writes, now) and self._told:
             self._told = False
-            log.info("Redis answers", extra={"redis": str(self.url)})
+            self._quiet_until = float("-inf")
+            away = {} if since is None else {"degraded_s": round(now - since, 1)}
+            log.info("Redis answers", extra={"redis": str(self.url), **away})
 
     def _news(self) -> bool:
-        """A cluster that lost one master goes up and down with every command: not all of it is said."""
+        """Many commands fail while it is away: not all of it is said."""
         now = self._clock()
         if now < self._quiet_until:
             return False
         self._quiet_until, self._told = now + QUIET_S, True
         return True
+
+
+def _part(args: Sequence[Argument]) -> str:
+    """The hash tag of a command's first key, or the key itself: what shares it lies on one master."""
+    match args:
+        case ["EVALSHA" | "EVAL", _, _, key, *_] | [_, *_, "STREAMS", key, _] | [_, key, *_]:
+            _, brace, rest = str(key).partition("{")
+            return rest.partition("}")[0] if brace else str(key)
+        case _:
+            return ""
 
 
 def _no_answer(limit: float, held_up: float) -> str:

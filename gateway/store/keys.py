@@ -55,7 +55,7 @@ class Keys:
         return f"{self.prefix}:workers"
 
     def check(self) -> str:
-        """Never there: to delete it shows that we may."""
+        """String that expires at once: to set it shows that we may, and that there is room."""
         return f"{self.prefix}:check"
 
     def models(self) -> str:

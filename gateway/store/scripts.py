@@ -13,6 +13,11 @@ class Script:
     source: str = field(repr=False)
     sha: str = field(init=False)
 
+    @property
+    def writes(self) -> bool:
+        """Whether a Redis that takes no writes refuses it as a whole: its first line says so."""
+        return self.source.startswith("#!lua\n")
+
     def __post_init__(self) -> None:
         # Redis names a script by the SHA-1 of its text
         digest = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()

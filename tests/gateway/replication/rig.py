@@ -147,7 +147,7 @@ class Replica:
         await self.store.close()
 
 
-async def _dead(*args: object, timeout: float | None = None) -> object:
+async def _dead(*args: object, **named: object) -> object:
     await asyncio.Event().wait()
     return None
 

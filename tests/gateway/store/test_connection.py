@@ -184,6 +184,82 @@ async def test_out_of_memory_and_read_only_have_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("sick", ["readonly", "out of memory"])
+async def test_a_redis_that_takes_no_writes_is_down_until_it_does(
+    tmp_path: Path, sick: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 100.0
+    script = Script("write", "#!lua\nreturn redis.call('INCRBY', KEYS[1], ARGV[1])")
+    with standalone(tmp_path) as server, server.client() as admin, caplog.at_level("INFO"):
+        store = Store(parse_store_url(server.url), clock=lambda: now)
+        await store.command("SET", "x", 1)
+        if sick == "readonly":
+            admin.execute_command("REPLICAOF", "127.0.0.1", "1")
+            admin.config_set("replica-serve-stale-data", "yes")
+        else:
+            admin.config_set("maxmemory", "1")
+        for write in (store.script(script, ["n"], [1]), store.command("SET", "x", 2), store.check()):
+            with pytest.raises(StoreError):
+                await write
+            assert not store.status.up
+            # reads go on; they say nothing of writes, however long they do
+            now += 20.0
+            assert await store.command("GET", "x") == b"1"
+            await store.command("PING")
+            await store.again()
+            assert not store.status.up
+            assert store.status.reason
+        if sick == "readonly":
+            admin.execute_command("REPLICAOF", "NO", "ONE")
+        else:
+            admin.config_set("maxmemory", "0")
+        assert await store.command("GET", "x") == b"1"
+        assert not store.status.up
+        assert await store.script(script, ["n"], [1]) == 1
+        assert store.status.up
+        await store.close()
+    said = [(r.message.split(":")[0], getattr(r, "degraded_s", None)) for r in caplog.records]
+    assert said == [
+        ("Redis answers", None),
+        *[("Redis is degraded", None)] * 3,
+        ("Redis answers", 60.0),
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_cluster_is_up_when_the_lost_master_answers_again(tmp_path: Path) -> None:
+    now = 100.0
+    with cluster(tmp_path) as masters:
+        store = Store(parse_store_url(masters.url), timeout=5, clock=lambda: now)
+        keys = [f"{{w{number}}}:x" for number in range(30)]
+        for key in keys:
+            await store.command("SET", key, 1)
+        assert store.status.up
+        masters.masters[0].kill()
+        lost, left = [], []
+        for key in keys:
+            try:
+                await store.command("SET", key, 2)
+                left.append(key)
+            except StoreError:
+                lost.append(key)
+            assert store.status.up == (not lost), "others' answers say nothing of the lost one"
+        assert lost
+        assert left
+        now += 6.9  # 5 s for a command, 2 s of quiet
+        await store.command("GET", left[0])
+        assert not store.status.up
+        masters.masters[0].start()
+        async with asyncio.timeout(30):
+            while not store.status.up:
+                for key in keys:  # the clock stands: every one that failed must answer
+                    with contextlib.suppress(StoreError):
+                        await store.command("GET", key)
+                await asyncio.sleep(0.05)
+        await store.close()
+
+
+@pytest.mark.anyio
 async def test_a_server_that_evicts_is_refused(tmp_path: Path) -> None:
     with standalone(tmp_path, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru") as server:
         store = Store(parse_store_url(server.url))
