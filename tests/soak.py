@@ -74,7 +74,10 @@ class Standing:
     rss: int
     """Bytes."""
     fds: int
+    """But for those of connections to engines."""
     tasks: int
+    to_engines: int
+    """Connections that wait for the next request or look: one an engine stays, as long as it is looked at."""
 
 
 def gauges(admin: str) -> dict[str, float]:
@@ -96,9 +99,14 @@ IN_FLIGHT = (
 )
 
 
-def standing(process: Process, admin: str) -> Standing:
+def standing(process: Process, admin: str, engines: list[FaultyEngine]) -> Standing:
     ps = psutil.Process(process.pid)
-    return Standing(ps.memory_info().rss, ps.num_fds(), int(gauges(admin)["gateway_tasks"]))
+    tasks = int(gauges(admin)["gateway_tasks"])
+    ports = {int(engine.url.rpartition(":")[2]) for engine in engines}
+    to_engines, fds = -1, 0
+    while to_engines != (now := sum(bool(c.raddr and c.raddr.port in ports) for c in ps.net_connections())):
+        to_engines, fds = now, ps.num_fds()  # a look may begin or end in between
+    return Standing(ps.memory_info().rss, fds - to_engines, tasks, to_engines)
 
 
 async def until(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
@@ -180,11 +188,11 @@ async def soak(
             now = gauges(admin)
             return all(now.get(name, 0.0) == 0.0 for name in IN_FLIGHT)
 
-        fresh = await asyncio.to_thread(standing, process, admin)
+        fresh = await asyncio.to_thread(standing, process, admin, engines)
         # code, buffers and caches are loaded by use: memory is compared from here on
         await crowd(port, seconds / 3, rng)
         await until(idle, "gauges at zero after the warm-up")
-        warm = await asyncio.to_thread(standing, process, admin)
+        warm = await asyncio.to_thread(standing, process, admin, engines)
         every = max(2.0, seconds / 20)
         sent, restarted = await asyncio.gather(
             crowd(port, seconds * 2 / 3, rng), restarts(engines, seconds * 2 / 3, every, rng)
@@ -192,18 +200,20 @@ async def soak(
         await until(idle, "gauges at zero")
 
         def nothing_left() -> bool:
-            now = standing(process, admin)
-            return now.fds <= fresh.fds + len(engines) * 2 and now.tasks <= fresh.tasks + len(engines)
+            now = standing(process, admin, engines)
+            mine = now.fds <= fresh.fds and now.to_engines <= len(engines)
+            return mine and now.tasks <= fresh.tasks + len(engines)
 
         await until(nothing_left, "sockets and tasks as before")
-        after = await asyncio.to_thread(standing, process, admin)
+        after = await asyncio.to_thread(standing, process, admin, engines)
         log = process.output()
         for trouble in ("Traceback", "never retrieved", "never awaited", "internal error"):
             assert trouble not in log, log[-4000:]
         assert after.rss <= warm.rss * 1.05, f"{warm.rss} → {after.rss} bytes"
         return {
             "requests": sent, "restarts": restarted, "rss_warm": warm.rss, "rss_after": after.rss,
-            "fds_fresh": fresh.fds, "fds_after": after.fds, "tasks_fresh": fresh.tasks,
+            "fds_fresh": fresh.fds, "fds_after": after.fds, "to_engines_fresh": fresh.to_engines,
+            "to_engines_after": after.to_engines, "tasks_fresh": fresh.tasks,
             "tasks_after": after.tasks,
         }  # fmt: skip
     finally:

@@ -8,7 +8,7 @@ from enum import Enum
 
 import msgspec
 
-from gateway.errors import BodyTooLarge, GatewayError, RequestTimeout
+from gateway.errors import BodyTooLarge, GatewayError, RequestTimeout, Unauthorized
 from gateway.upstream.headers import Headers
 
 
@@ -16,6 +16,15 @@ class Dialect(Enum):
     OPENAI = "openai"
     RESPONSES = "responses"
     MESSAGES = "messages"
+
+
+_MESSAGES_TYPES = {
+    404: "not_found_error",
+    413: "request_too_large",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""Of the Messages API, where they differ from OpenAI's: https://docs.anthropic.com/en/api/errors"""
 
 
 @dataclass(slots=True)
@@ -37,6 +46,8 @@ def error_answer(error: GatewayError, dialect: Dialect = Dialect.OPENAI) -> Answ
     headers: Headers = []
     if error.retry_after is not None or error.status == 429:
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after or 1.0))))
+    if isinstance(error, Unauthorized):
+        headers.append((b"www-authenticate", b"Bearer"))  # RFC 9110, section 11.6.1
     if isinstance(error, BodyTooLarge | RequestTimeout):
         # the rest of that body would be taken for the next request's head
         headers.append((b"connection", b"close"))
@@ -52,7 +63,8 @@ def error_event(error: GatewayError, dialect: Dialect = Dialect.OPENAI) -> bytes
 
 def _shape(error: GatewayError, dialect: Dialect, *, streamed: bool = False) -> dict[str, object]:
     if dialect is Dialect.MESSAGES:
-        return {"type": "error", "error": {"type": error.type, "message": error.told}}
+        kind = _MESSAGES_TYPES.get(error.status) or ("api_error" if error.status >= 500 else error.type)
+        return {"type": "error", "error": {"type": kind, "message": error.told}}
     if dialect is Dialect.RESPONSES and streamed:
         return {"type": "error", "code": error.code, "message": error.told, "param": error.param}
     return {

@@ -101,7 +101,7 @@ class ChunkReader:
         if size is None:
             match = _SIZE.fullmatch(line)
             if match is None or len(line) > _LONGEST_LINE:
-                self.error = f"the chunk size {line!r:.60}"
+                self.error = f"the chunk size {line.decode('latin-1')!r:.60}"
                 return
             size = int(match[1], 16)
             if size and len(line) <= 16 and len(self._known) < _KNOWN_SIZES:
@@ -117,4 +117,4 @@ class ChunkReader:
             return
         self._trailers += len(line) + 2
         if self._trailers > _LONGEST_TRAILERS or _TRAILER.fullmatch(line) is None:
-            self.error = f"the trailer {line!r:.60}"
+            self.error = f"the trailer {line.decode('latin-1')!r:.60}"

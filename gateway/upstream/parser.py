@@ -163,12 +163,12 @@ class AnswerParser:
         for name, value in self._headers:
             if name == b"content-length":
                 if length or not value.isdigit() or len(value) > 18:
-                    self.error = f"content-length {value!r:.60}"
+                    self.error = f"content-length {value.decode('latin-1')!r:.60}"
                     return Framing.NONE
                 length, self._left = True, int(value)
             elif name == b"transfer-encoding":
                 if chunked or value.strip().lower() != b"chunked":
-                    self.error = f"transfer-encoding {value!r:.60}"
+                    self.error = f"transfer-encoding {value.decode('latin-1')!r:.60}"
                 chunked = True
         if status == 101:
             self.error = "an upgrade that was not asked for"

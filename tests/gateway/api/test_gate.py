@@ -135,6 +135,15 @@ async def test_what_caches_nothing_keeps_its_bytes(path: str) -> None:
         assert d.engine.seen[0].body == CHAT
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/v1/messages"])
+async def test_without_a_key_the_answer_says_how_to_show_one(path: str) -> None:
+    """RFC 9110, section 15.5.2."""
+    async with door() as d:
+        method = "GET" if path == "/v1/models" else "POST"
+        answer = await d.user.request(method, d.url + path)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
 async def test_a_form_carries_no_salt() -> None:
     form = (
         b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF\x00\xff\r\n'

@@ -10,7 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from tests.faults import SSE_HEAD, FaultyEngine, Script, Turn, answers, chunk, raw
+from tests.faults import SSE_HEAD, FaultyEngine, Script, Turn, answers, chunk, hangs, raw
 from tests.gateway.api.rig import http
 from tests.gateway.api.whole import whole
 
@@ -112,6 +112,44 @@ async def test_the_anthropic_client_raises_the_right_class(
             await client.messages.create(
                 model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}]
             )
+
+
+@pytest.mark.parametrize(
+    ("script", "model", "status", "kind"),
+    [
+        (raw(then="reset"), "nope", 404, "not_found_error"),
+        (raw(then="reset"), "m" * 3000, 413, "request_too_large"),
+        (raw(then="reset"), "m", 502, "api_error"),
+        (hangs(), "m", 504, "timeout_error"),
+    ],
+)
+async def test_errors_of_ours_have_the_messages_apis_types(
+    script: Script, model: str, status: int, kind: str
+) -> None:
+    """https://docs.anthropic.com/en/api/errors"""
+    async with (
+        FaultyEngine(script, model="m") as engine,
+        whole(engine.url, max_body_bytes=2000, whole_answer_timeout=0.1) as gateway,
+        http() as client,
+    ):
+        body = {"model": model, "max_tokens": 5, "messages": []}
+        answer = await client.post(gateway.url + "/v1/messages", json=body)
+        assert (answer.status_code, answer.json()["type"]) == (status, "error")
+        assert answer.json()["error"]["type"] == kind
+
+
+@pytest.mark.parametrize("path", ["/nope", "/v1/messages", "/v1/models/nope"])
+async def test_a_page_of_a_named_origin_can_read_errors_and_caches_know(path: str) -> None:
+    async with (
+        FaultyEngine(raw(then="reset"), model="m") as engine,
+        whole(engine.url, cors_origins=("https://a.example",)) as gateway,
+        http() as client,
+    ):
+        for origin, allowed in (("https://a.example", "https://a.example"), ("https://b.example", None)):
+            answer = await client.get(gateway.url + path, headers={"origin": origin})
+            assert answer.status_code >= 400
+            assert answer.headers["vary"] == "Origin"
+            assert answer.headers.get("access-control-allow-origin") == allowed
 
 
 async def test_a_message_stream_that_dies_is_an_error_to_the_anthropic_client() -> None:

@@ -172,3 +172,23 @@ def test_what_cannot_be_trusted_is_an_error(data: bytes) -> None:
     feed(parser, data)
     assert parser.error is not None
     assert not parser.reusable
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 1234567890123456789\r\n\r\n",
+            "content-length '1234567890123456789'",
+        ),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: br\r\n\r\n", "transfer-encoding 'br'"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "the chunk size 'zz'"),
+    ],
+)
+def test_what_was_sent_is_quoted_as_text(answer: bytes, error: str) -> None:
+    parser = AnswerParser()
+    parser.begin(b"POST")
+    parser.feed(answer)
+    assert parser.error is not None
+    assert error in parser.error
+    assert "b'" not in parser.error
