@@ -20,6 +20,8 @@ class EventsFacts(msgspec.Struct, frozen=True):
     epochs: int = 0
     endpoint: str = ""
     """Where the gateway listens for them."""
+    mirror: str = ""
+    """How current this replica's mirror is of what another one hears; empty where it hears them itself."""
 
 
 class PromiseFacts(msgspec.Struct, frozen=True):

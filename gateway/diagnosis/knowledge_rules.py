@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gateway.diagnosis.facts import Facts, Replica, WorkerRow
+from gateway.diagnosis.facts import EventsFacts, Facts, Replica, WorkerRow
 from gateway.diagnosis.finding import Evidence, Finding, Severity, percent
 from gateway.fleet.pool import pool_unit
 
@@ -93,33 +93,51 @@ def events_off(facts: Facts) -> Iterator[Finding]:
 
 
 def events_silent(facts: Facts) -> Iterator[Finding]:
-    for replica, row in _rows(facts):
-        if row.state != "ready" or row.events is None or row.events.state == "following":
-            continue
-        state = row.events.state
+    """One finding a worker, of the replica that is worst off: one follows its engine, the others mirror."""
+    worst: dict[str, tuple[Severity, Replica, EventsFacts]] = {}
+    for replica in facts.replicas:
+        for row in replica.after or ():
+            if row.state != "ready" or row.events is None:
+                continue
+            severity = _deafness(row.events)
+            if severity is not None and (row.id not in worst or severity > worst[row.id][0]):
+                worst[row.id] = severity, replica, row.events
+    for worker, (severity, replica, events) in worst.items():
         yield Finding(
             "events-silent",
-            Severity.CRITICAL if state != "connecting" else Severity.WARNING,
-            row.id,
+            severity,
+            worker,
             "the engine's KV events do not arrive: routing knows too little of this worker",
             (
-                Evidence("state of the follower", state),
-                Evidence("events address", row.events.endpoint or "unknown"),
-                Evidence("reason", row.events.reason or "none given"),
-                Evidence("gaps", row.events.gaps),
+                Evidence("state of the follower", events.state),
+                Evidence("events address", events.endpoint or "unknown"),
+                Evidence("reason", events.reason or "none given"),
+                Evidence("gaps", events.gaps),
                 Evidence("replica", replica.name),
             ),
             {
+                "mirroring": "another replica hears them, and what it learns does not come through Redis",
                 "silent": "requests fill blocks and no event comes: wrong port, a firewall, another topic, "
                 "or a publisher that was never enabled",
                 "unsupported": "events arrive in a form that can't be indexed",
-            }.get(state, "nobody listens at the events address"),
+            }.get(events.state, "nobody listens at the events address"),
             (
-                "compare the worker's events address with the engine's --kv-events-config",
-                "open the port between gateway and engine",
+                ("look at Redis, and at the log of the replica that writes (GET /admin/index)",)
+                if events.state == "mirroring"
+                else (
+                    "compare the worker's events address with the engine's --kv-events-config",
+                    "open the port between gateway and engine",
+                )
             ),
             0.9,
         )
+
+
+def _deafness(events: EventsFacts) -> Severity | None:
+    """How bad it is that a replica does not hear them; None where it does, itself or through a mirror."""
+    if events.state == "following" or (events.state, events.mirror) == ("mirroring", "following"):
+        return None
+    return Severity.WARNING if events.state in ("connecting", "mirroring") else Severity.CRITICAL
 
 
 def token_details_off(facts: Facts) -> Iterator[Finding]:

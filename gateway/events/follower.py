@@ -50,6 +50,8 @@ class FollowerStatus:
     """How often all that was known became void."""
     gaps: int
     ledgers: Mapping[WorkerId, LedgerStats]
+    mirror: str = ""
+    """How current the mirror is of what another replica hears; empty where this one follows."""
 
 
 class Follower:

@@ -36,6 +36,8 @@ class EventStatus:
     endpoint: str
     replay: str | None
     """ZMQ endpoints: what is followed, and where what was missed is asked for."""
+    mirror: str = ""
+    """How current the mirror is of what another replica hears; empty where this one follows."""
 
     @property
     def silent(self) -> bool:
@@ -127,6 +129,7 @@ class Followers:
             waiting_blocks=sum(ledger.waiting for ledger in status.ledgers.values()),
             endpoint=running.plan.source.events,
             replay=running.plan.source.replay,
+            mirror=status.mirror,
         )
 
     def answered(self, worker: WorkerId, new_blocks: int, took_s: float) -> None:

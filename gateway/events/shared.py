@@ -146,8 +146,9 @@ class SharedFollower:
     def status(self) -> FollowerStatus:
         if self._follower is not None:
             return self._follower.status()
-        reason = f"another replica follows its engine; here: {self._mirror.state.value}"
-        return FollowerStatus(FollowerState.MIRRORING, reason, self._mirror.head[1], 0, 0, {})
+        mirror = self._mirror.state.value
+        reason = f"another replica follows its engine; here: {mirror}"
+        return FollowerStatus(FollowerState.MIRRORING, reason, self._mirror.head[1], 0, 0, {}, mirror)
 
     def share_status(self) -> ShareStatus:
         writer = self._sink.writer if self._sink is not None else None

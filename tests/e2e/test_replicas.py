@@ -155,6 +155,18 @@ def test_a_killed_replica_takes_its_load_with_it(pair: Pair) -> None:
     assert one.metric("gateway_peers") == 1
 
 
+def test_the_doctor_finds_two_replicas_well(pair: Pair) -> None:
+    """Each mirrors what the other one follows: that is how it should be."""
+    pair.settle()
+    states = set()
+    for replica in pair.replicas:
+        workers = pair.http.get(replica.admin + "/admin/workers").json()["workers"]
+        states |= {(w["events"]["state"], w["events"]["mirror"]) for w in workers}
+        found = pair.http.post(replica.admin + "/admin/doctor", params={"window": 1}).json()["findings"]
+        assert [f for f in found if f["id"] in ("events-silent", "events-off")] == []
+    assert states == {("following", ""), ("mirroring", "following")}
+
+
 def test_redis_killed_under_load_fails_no_request(pair: Pair) -> None:
     stop = threading.Event()
 

@@ -151,6 +151,37 @@ def test_silent_events_are_told_with_the_address_that_is_listened_at() -> None:
     assert Evidence("events address", "tcp://a:1") in found.evidence
 
 
+def seen(*events: EventsFacts) -> Facts:
+    """One worker, as each of several replicas sees its events."""
+    rows = [(WorkerRow("http://a", state="ready", model="m", events=each),) for each in events]
+    return Facts(10.0, [Replica(f"r{i}", Series(), row, row) for i, row in enumerate(rows)], ())
+
+
+CURRENT = EventsFacts("mirroring", "another replica follows its engine; here: following", mirror="following")
+
+
+def test_a_mirror_that_is_current_hears_all_there_is() -> None:
+    assert diagnose(seen(CURRENT)) == ()
+    assert diagnose(seen(CURRENT, FOLLOWING)) == ()
+    # an engine's agent writes, and every replica mirrors
+    assert diagnose(seen(CURRENT, CURRENT)) == ()
+
+
+@pytest.mark.parametrize("mirror", ["loading", "empty", "stale"])
+def test_a_mirror_that_is_behind_is_told(mirror: str) -> None:
+    found = only(diagnose(seen(FOLLOWING, EventsFacts("mirroring", mirror=mirror))))
+    assert (found.id, found.severity) == ("events-silent", Severity.WARNING)
+    assert Evidence("replica", "r1") in found.evidence
+    assert "does not come through Redis" in found.cause
+
+
+def test_a_mirror_asked_first_does_not_hide_the_follower_that_hears_nothing() -> None:
+    for replicas in ((CURRENT, EventsFacts("silent")), (EventsFacts("connecting"), EventsFacts("silent"))):
+        found = only(diagnose(seen(*replicas)))
+        assert (found.id, found.severity) == ("events-silent", Severity.CRITICAL)
+        assert Evidence("replica", "r1") in found.evidence
+
+
 def test_a_cause_hides_what_follows_from_it() -> None:
     row = WorkerRow("http://a", state="ready", model="m", events=EventsFacts("silent"))
     sick = engine(num_requests_running=(0, 0))
