@@ -36,8 +36,8 @@ class Rendered:
         return found
 
 
-def command(values: Path | None, *sets: str) -> list[str]:
-    args = ["template", "chat", str(CHART), "--namespace", "llm"]
+def command(values: Path | None, *sets: str, chart: Path = CHART) -> list[str]:
+    args = ["template", "chat", str(chart), "--namespace", "llm"]
     if values is not None:
         args += ["-f", str(values)]
     for each in sets:
@@ -45,14 +45,14 @@ def command(values: Path | None, *sets: str) -> list[str]:
     return args
 
 
-def render(helm: Tools, values: Path | None = None, *sets: str) -> Rendered:
-    text = _render(helm, values, *sets)
+def render(helm: Tools, values: Path | None = None, *sets: str, chart: Path = CHART) -> Rendered:
+    text = _render(helm, values, *sets, chart=chart)
     return Rendered(text, [d for d in yaml.load_all(text, _LOADER) if d])
 
 
 @cache  # many tests look at the same few sets
-def _render(helm: Tools, values: Path | None, *sets: str) -> str:
-    done = helm.run(helm.helm, *command(values, *sets))
+def _render(helm: Tools, values: Path | None, *sets: str, chart: Path) -> str:
+    done = helm.run(helm.helm, *command(values, *sets, chart=chart))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

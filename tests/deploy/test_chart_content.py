@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 import pytest
 import yaml
 
-from gateway.fleet.discovery.objects import read_pod
+from gateway.fleet.discovery.objects import read_pod, read_slice
 from gateway.fleet.discovery.ports import PortRules
 from gateway.fleet.worker import WorkerSpec
 from gateway.planning import Catalog, PlanRequest, plan
@@ -126,6 +127,34 @@ def test_discovery_finds_the_chart_s_own_engines(
         "http://10.1.2.3:8000", events="tcp://10.1.2.3:5557", replay="tcp://10.1.2.3:5558", weight=weight
     )
     assert member.not_ready is None
+
+
+@pytest.mark.parametrize("values", ["trial", "everything"])
+def test_discovery_finds_them_in_slices_too(helm4: Tools, values: str, tmp_path: Path) -> None:
+    rendered = render(helm4, named(values), "discovery.resource=endpointslices")
+    found = settings(rendered, tmp_path)
+    assert found.kubernetes_resource == "endpointslices"
+    key, _, value = found.kubernetes_selector.partition("=")
+    pools = [n for n in rendered.names("Deployment") if n not in (NAME, f"{NAME}-redis")]
+    for pool in pools:
+        service = rendered.get("Service", pool)
+        pod = rendered.get("Deployment", pool)["spec"]["template"]["metadata"]["labels"]
+        assert service["spec"]["selector"].items() <= pod.items()
+        # the cluster copies a Service's labels to its slices, and the names of its ports
+        labels = {**service["metadata"]["labels"], "kubernetes.io/service-name": pool}
+        assert labels[key] == value
+        ports = [{"name": p["name"], "port": p["port"]} for p in service["spec"]["ports"]]
+        ends = [{"addresses": ["10.1.2.3"], "conditions": {"ready": True, "serving": True}}]
+        piece = {
+            "metadata": {"name": f"{pool}-x", "namespace": "llm", "uid": "u", "labels": labels},
+            "addressType": "IPv4", "ports": ports, "endpoints": ends,
+        }  # fmt: skip
+        (member,) = read_slice(piece, PortRules()).members
+        assert member.spec == WorkerSpec(
+            "http://10.1.2.3:8000", events="tcp://10.1.2.3:5557", replay="tcp://10.1.2.3:5558"
+        )
+    others = [n for n in rendered.names("Service") if n not in pools]
+    assert not any(key in rendered.get("Service", n)["metadata"]["labels"] for n in others)
 
 
 def flags(args: list[str]) -> dict[str, str]:
@@ -426,6 +455,25 @@ def test_a_changed_setting_replaces_pods_and_nothing_else_does(helm4: Tools) -> 
 
     assert checksum() == checksum("engine.replicas=5")
     assert checksum() != checksum("gateway.config.tries=2")
+
+
+@pytest.mark.parametrize("stem", ["trial", "sglang", "everything"])
+def test_a_new_chart_replaces_no_pod(helm: Tools, tmp_path: Path, stem: str) -> None:
+    newer = tmp_path / "chart"
+    shutil.copytree(CHART, newer)
+    about = newer / "Chart.yaml"
+    about.write_text(about.read_text().replace("\nversion: 0.1.0\n", "\nversion: 0.9.9\n"))
+    # labels of all objects are for people: what costs a cache says so itself
+    sets = ("commonLabels.team=b",)
+    before = render(helm, named(stem))
+    after = render(helm, named(stem), *sets, chart=newer)
+    assert before.names("Deployment") == after.names("Deployment")
+    for name in before.names("Deployment"):
+        one, two = before.get("Deployment", name), after.get("Deployment", name)
+        assert two["metadata"]["labels"]["helm.sh/chart"] == "prefix-gateway-0.9.9"
+        assert two["metadata"]["labels"]["team"] == "b"
+        assert one["spec"]["template"] == two["spec"]["template"]
+        assert one["spec"]["selector"] == two["spec"]["selector"]
 
 
 def test_pools_share_what_they_do_not_say(helm4: Tools) -> None:
