@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.debian import program
-from tests.deploy.charts import CHART, render
+from tests.deploy.charts import CHART, refusal, render
 from tests.deploy.tools import ROOT, Tools
 
 NAME = "chat-prefix-gateway"
@@ -28,15 +28,29 @@ SERIES = {
     ("llm", "gw-9", "second-admin", "qwen", "w-0"): 100,
     ("away", "gw-0", f"{NAME}-admin", "qwen", "w-0"): 1000,
 }
+QUEUED = {
+    # the label names the adapter too, where there is one
+    ("llm", "gw-0", f"{NAME}-admin", "qwen"): 40,
+    ("llm", "gw-1", f"{NAME}-admin", "qwen:poet"): 500,
+    ("llm", "gw-1", f"{NAME}-admin", "qwen2"): 9,
+    ("llm", "gw-1", f"{NAME}-admin", "qwen2.5"): 7,
+    ("llm", "gw-1", f"{NAME}-admin", "qwen2x5"): 2000,
+    ("llm", "gw-9", "second-admin", "qwen"): 3000,
+    ("away", "gw-0", f"{NAME}-admin", "qwen"): 5000,
+}
 LABELS = ("namespace", "pod", "service", "model", "worker")
 
 
 def _labels(values: tuple[str, ...]) -> str:
-    return ",".join(f'{name}="{value}"' for name, value in zip(LABELS, values, strict=True))
+    return ",".join(
+        f'{name}="{value}"' for name, value in zip(LABELS, values, strict=False)
+    )  # a queue has no worker
 
 
 def evaluated(expressions: dict[str, list[dict[str, Any]]], folder: Path) -> None:
-    """Fails with promtool's words where an expression over SERIES is not what is stated."""
+    """Fails with promtool's words where an expression over SERIES and QUEUED is not what is stated."""
+    series = [(METRIC, labels, value) for labels, value in SERIES.items()]
+    series += [("gateway_queue_requests", labels, value) for labels, value in QUEUED.items()]
     test = {
         "evaluation_interval": "1m",
         "tests": [
@@ -44,10 +58,10 @@ def evaluated(expressions: dict[str, list[dict[str, Any]]], folder: Path) -> Non
                 "interval": "1m",
                 "input_series": [
                     {
-                        "series": f"{METRIC}{{{_labels(labels)}}}",
+                        "series": f"{metric}{{{_labels(labels)}}}",
                         "values": f"{value}x3",
                     }
-                    for labels, value in SERIES.items()
+                    for metric, labels, value in series
                 ],
                 "promql_expr_test": [
                     {"expr": expr, "eval_time": "2m", "exp_samples": samples}
@@ -66,11 +80,10 @@ def evaluated(expressions: dict[str, list[dict[str, Any]]], folder: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def adapter_rule() -> dict[str, Any]:
+def adapter_rules() -> list[dict[str, Any]]:
     text = (ROOT / "docs" / "kubernetes.md").read_text()
     (block,) = [b for b in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "metricsQuery" in b]
-    (rule,) = yaml.safe_load(block)["rules"]
-    return dict(rule)
+    return list(yaml.safe_load(block)["rules"])
 
 
 def adapted(rule: dict[str, Any], matchers: dict[str, str], group: str) -> str:
@@ -86,7 +99,7 @@ def adapted(rule: dict[str, Any], matchers: dict[str, str], group: str) -> str:
 @pytest.mark.timeout(700)  # the first run downloads the package
 def test_the_adapter_s_rule_in_the_docs_serves_what_the_hpas_ask_for(helm4: Tools, tmp_path: Path) -> None:
     rendered = render(helm4, CHART / "ci" / "everything.yaml")
-    rule = adapter_rule()
+    rule, demand = adapter_rules()
     # a rule without `name` serves a series under its own name, for each kind of object that a label names
     assert "name" not in rule
     assert rule["seriesQuery"].partition("{")[0] == METRIC
@@ -99,15 +112,17 @@ def test_the_adapter_s_rule_in_the_docs_serves_what_the_hpas_ask_for(helm4: Tool
     assert pods["target"] == {"type": "AverageValue", "averageValue": "400"}
 
     engines = rendered.get("HorizontalPodAutoscaler", f"{NAME}-engine")["spec"]["metrics"][0]["object"]
-    assert engines["metric"]["name"] == METRIC
+    assert demand["seriesQuery"].partition("{")[0] == METRIC
+    assert demand["name"] == {"as": engines["metric"]["name"]}
+    assert demand["resources"]["overrides"].keys() == {"namespace", "service"}
     described = engines["describedObject"]
     assert described == {"apiVersion": "v1", "kind": "Service", "name": f"{NAME}-admin"}
     chosen = engines["metric"]["selector"]["matchLabels"]
-    of_engines = adapted(rule, {"namespace": "llm", "service": described["name"], **chosen}, "service")
+    of_engines = adapted(demand, {"namespace": "llm", "service": described["name"], **chosen}, "service")
     evaluated(
         {
             of_pods: [{"labels": '{pod="gw-0"}', "value": 8}, {"labels": '{pod="gw-1"}', "value": 10}],
-            of_engines: [{"labels": f'{{service="{NAME}-admin"}}', "value": 17}],
+            of_engines: [{"labels": f'{{service="{NAME}-admin"}}', "value": 57}],
         },
         tmp_path,
     )
@@ -122,10 +137,58 @@ def test_what_keda_asks_counts_this_release_alone(helm4: Tools, tmp_path: Path) 
         return str(trigger["metadata"]["query"])
 
     rendered = render(helm4, CHART / "ci" / "keda.yaml", "engine.servedModelName=qwen")
+    dotted = render(helm4, CHART / "ci" / "keda.yaml", "engine.servedModelName=qwen2.5")
+    nobody = render(helm4, CHART / "ci" / "keda.yaml", "engine.servedModelName=nobody")
     evaluated(
         {
             query(rendered, NAME): [{"labels": "{}", "value": 18}],
-            query(rendered, f"{NAME}-engine"): [{"labels": "{}", "value": 17}],
+            # 17 in flight, 40 wait for the model and 500 for its adapter
+            query(rendered, f"{NAME}-engine"): [{"labels": "{}", "value": 557}],
+            query(dotted, f"{NAME}-engine"): [{"labels": "{}", "value": 7}],
+            # nothing known is no zero: KEDA is told to leave the pods as they are
+            query(nobody, f"{NAME}-engine"): [],
         },
         tmp_path,
     )
+    (trigger,) = rendered.get("ScaledObject", f"{NAME}-engine")["spec"]["triggers"]
+    assert trigger["metadata"]["ignoreNullValues"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("args", "counted"),
+    [
+        (["--served-model-name=qwen"], "qwen"),
+        (["--served-model-name qwen other"], "qwen"),
+        (["--served-model-name", "qwen", "other"], "qwen"),
+        (["--served_model_name", "qwen"], "qwen"),
+        (["--max-model-len=8192"], "Qwen/Qwen2.5-7B-Instruct"),
+    ],
+)
+def test_the_name_in_an_engine_s_args_is_the_one_that_is_counted(
+    helm4: Tools, tmp_path: Path, args: list[str], counted: str
+) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(json.dumps({"engine": {"args": args, "autoscaling": {"enabled": True}}}))
+    rendered = render(helm4, values)
+    (trigger,) = rendered.get("ScaledObject", f"{NAME}-engine")["spec"]["triggers"]
+    query = trigger["metadata"]["query"]
+    (pattern,) = re.findall(r'model=~"(.*?)"', query)
+    assert pattern == re.escape(counted).replace("\\-", "-").replace("\\", "\\\\") + "(:.+)?"
+    given = rendered.container(f"{NAME}-engine", "engine")["args"]
+    assert sum("served" in arg for arg in given) == sum("served" in arg for arg in args)
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (("engine.servedModelName=a", "engine.args={--served-model-name=b}"), "give one of them"),
+        (("engine.autoscaling.enabled=true", "engine.autoscaling.type=hpa"), "set servedModelName"),
+        (("engine.autoscaling.enabled=true", "extraEngines.b.replicas=1",
+          "extraEngines.b.autoscaling.enabled=false"), "pool b serves Qwen/Qwen2.5-7B-Instruct as well"),
+        (("extraEngines.b.autoscaling.enabled=true",), "pool engine serves"),
+    ],
+)  # fmt: skip
+def test_what_would_be_scaled_by_the_wrong_figure_is_refused(
+    helm4: Tools, sets: tuple[str, ...], said: str
+) -> None:
+    assert said in refusal(helm4, None, *sets)

@@ -406,8 +406,8 @@ def test_autoscaling_replaces_replicas_and_knows_our_metrics(helm4: Tools) -> No
     scaled = keda.get("ScaledObject", f"{NAME}-engine")["spec"]
     (trigger,) = scaled["triggers"]
     assert trigger["metadata"]["query"] == (
-        f'sum(gateway_inflight_requests{{namespace="llm",service="{NAME}-admin",'
-        'model="Qwen/Qwen2.5-7B-Instruct"})'
+        'sum({__name__=~"gateway_inflight_requests|gateway_queue_requests",namespace="llm",'
+        f'service="{NAME}-admin",model=~"Qwen/Qwen2\\\\.5-7B-Instruct(:.+)?"}})'
     )
     assert keda.names("HorizontalPodAutoscaler") == []
 

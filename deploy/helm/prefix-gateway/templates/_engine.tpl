@@ -3,11 +3,49 @@
 {{- printf "%s-%s" (include "pg.fullname" .root) .pool | trunc 60 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* Name under which an engine's requests are counted: what it answers to. vLLM and SGLang take several, the first is
+the model's. */}}
+{{- define "pg.servedName" -}}
+{{- $given := "" -}}
+{{- $next := false -}}
+{{- range .args -}}
+{{- $arg := toString . -}}
+{{- if $next -}}{{- $given = $arg -}}{{- $next = false -}}{{- end -}}
+{{- if eq (regexFind "^[^= ]+" $arg | replace "_" "-") "--served-model-name" -}}
+{{- $given = regexReplaceAll "^[^= ]+[= ]*" $arg "" -}}
+{{- $next = eq $given "" -}}
+{{- end -}}
+{{- end -}}
+{{- default (default .model .servedModelName) (regexFind "^[^ ]+" $given) -}}
+{{- end -}}
+
 {{/* Whether a flag is among an engine's args, as `--flag`, `--flag=…` or `--flag …`: "true" or "". */}}
 {{- define "pg.hasFlag" -}}
 {{- range .args -}}
 {{- $name := regexFind "^[^= ]+" (toString .) -}}
+{{- if hasPrefix "--" $name -}}{{- $name = replace "_" "-" $name -}}{{- end -}}
 {{- if has $name $.flags -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What would scale engines wrongly. */}}
+{{- define "pg.checkScaling" -}}
+{{- $pools := include "pg.pools" . | fromJson -}}
+{{- range $pool, $e := $pools -}}
+{{- $served := include "pg.servedName" $e -}}
+{{- if and $e.servedModelName (ne $served $e.servedModelName) -}}
+{{- fail (printf "%s: servedModelName says %s, --served-model-name in args %s: give one of them" $pool $e.servedModelName $served) -}}
+{{- end -}}
+{{- if $e.autoscaling.enabled -}}
+{{- if and (eq $e.autoscaling.type "hpa") (not (regexMatch "^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$" $served)) -}}
+{{- fail (printf "%s.autoscaling: an HPA selects by labels, and %s can't be one: set servedModelName, or autoscaling.type keda" $pool $served) -}}
+{{- end -}}
+{{- range $other, $o := $pools -}}
+{{- if and (ne $other $pool) (eq $served (include "pg.servedName" $o)) -}}
+{{- fail (printf "%s.autoscaling: pool %s serves %s as well, and requests are counted by model: each pool would be made large enough for all of them. Scale one pool alone, or none" $pool $other $served) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

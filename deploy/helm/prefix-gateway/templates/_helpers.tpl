@@ -181,6 +181,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- fail (printf "%s: the reference worker has the models smollm2 and tiny, takes sim:<profile>, or a path; not %s" $pool $e.model) -}}
 {{- end -}}
 {{- end -}}
+{{- include "pg.checkScaling" . -}}
 {{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
 {{- fail "httpRoute.enabled: set httpRoute.parentRefs" -}}
 {{- end -}}
