@@ -66,9 +66,15 @@ _IN_FLIGHT = f"sum by (model, worker) (avg_over_time(gateway_inflight_requests{{
 
 LOAD_SPREAD = Panel(
     "Load spread",
-    "Requests in flight, all replicas together: the busiest worker over the mean of all, or over one where "
-    "the mean is less. 1 is even; a hot spot stays high while the others are idle.",
-    (Query(f"max by (model) ({_IN_FLIGHT}) / clamp_min(avg by (model) ({_IN_FLIGHT}), 1)", "{{model}}"),),
+    "Requests in flight, all replicas together: the busiest worker over the mean of the others, or over one "
+    "where their mean is less. 1 is even; a hot spot stays high while the others are idle. Empty for one worker.",
+    (
+        Query(
+            f"max by (model) ({_IN_FLIGHT}) / clamp_min((sum by (model) ({_IN_FLIGHT}) - max by (model) "
+            f"({_IN_FLIGHT})) / (count by (model) ({_IN_FLIGHT}) - 1 > 0), 1)",
+            "{{model}}",
+        ),
+    ),
     lowest=0,
 )
 

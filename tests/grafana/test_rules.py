@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,25 @@ def test_its_page_says_what_it_means_and_what_to_do(alert: dict[str, Any]) -> No
     page = (ROOT / alert["annotations"]["runbook_url"]).read_text()
     assert f"`{alert['alert']}`" in page
     assert {"## Meaning", "## Look", "## Act"} <= set(page.splitlines())
+
+
+def test_the_guide_lists_every_alert_with_its_severity_and_page() -> None:
+    guide = (ROOT / "docs" / "observability.md").read_text()
+    listed = re.findall(r"^\| \[(\w+)\]\((runbooks/alerts/[\w-]+\.md)\) \| (\w+) \|", guide, re.MULTILINE)
+    assert sorted(listed) == sorted(
+        (
+            alert["alert"].removeprefix("PrefixGateway"),
+            alert["annotations"]["runbook_url"].removeprefix("docs/"),
+            alert["labels"]["severity"],
+        )
+        for alert in alerts()
+    )
+
+
+def test_no_rule_mixes_two_fleets() -> None:
+    """Whatever is summed up keeps the namespace and the job."""
+    groups = yaml.safe_load((FOLDER / "rules.yaml").read_text())["groups"]
+    for rule in (rule for group in groups for rule in group["rules"]):
+        for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"]):
+            assert labels.startswith("namespace, job"), rule["expr"]
+        assert "without (" not in rule["expr"]
