@@ -7,6 +7,7 @@ for as long as it is away, and each time every request waits.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -40,3 +41,14 @@ class SparingCluster(RedisCluster):
             await super().initialize(*args, **named)
             self._learned_at = time.monotonic()
         return self
+
+    async def aclose(self) -> None:
+        """Also where the layout is in doubt, redis-py then leaves its connections open; and what it has begun
+        to close in the background is waited for."""
+        await super().aclose()
+        manager = self.nodes_manager
+        await manager.aclose()
+        await manager.aclose("startup_nodes")
+        nodes = [*manager.nodes_cache.values(), *manager.startup_nodes.values()]
+        pending = [task for each in (manager, *nodes) for task in each._background_tasks]
+        await asyncio.gather(*pending, return_exceptions=True)

@@ -336,9 +336,8 @@ def test_a_connection_that_broke_under_uvloop_is_redis_away(masters: Cluster) ->
         for node in store._client.get_nodes():  # type: ignore[union-attr]
             for connection in list(node._free):
                 connection._writer.transport.abort()
-                assert (
-                    await connection._reader.read() == b""
-                )  # it is closed, and nobody has looked at it since
+                # it is closed, and nobody has looked at it since
+                assert await connection._reader.read() == b""
         with pytest.raises(StoreError) as caught:
             await store.command("GET", "k")
         assert caught.value.kind == "unavailable"
@@ -420,3 +419,15 @@ def _calls(server: Server) -> tuple[int, int]:
     with server.client() as client:
         stats = client.info("commandstats")
     return tuple(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("cluster|slots", "command"))
+
+
+@pytest.mark.anyio
+async def test_a_cluster_in_doubt_is_closed_too(masters: Cluster) -> None:
+    store = Store(parse_store_url(masters.url), timeout=10)
+    await store.command("SET", "k", "1")
+    client = store._client
+    connections = [c for node in client.get_nodes() for c in node._connections]  # type: ignore[union-attr]
+    assert any(connection.is_connected for connection in connections)
+    client._initialize = True  # type: ignore[union-attr]  # what a command leaves behind that met a lost node
+    await store.close()
+    assert not any(connection.is_connected for connection in connections)
