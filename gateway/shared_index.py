@@ -55,16 +55,23 @@ def make_share(
 
 
 async def check_store(store: Store, *, wait: bool) -> None:
-    """Raises ConfigError for what waiting does not mend, unless told to wait: a refused password, a server
-    that evicts. One that does not answer is only reported: it may come."""
+    """Raises ConfigError for what waiting does not mend, unless told to wait: a refused password, a
+    certificate that is not trusted, a server that evicts. One that does not answer is only reported: it may
+    come."""
     try:
         await store.check()
     except StoreError as error:
+        if error.kind == "certificate" and not wait:
+            raise ConfigError(
+                f"the certificate of Redis at {store.url} is not trusted: {error.message.rstrip('.')}; give "
+                "its CA as ?ca=PATH in --redis-url, and the name that the certificate is for "
+                "(docs/redis.md); --redis-wait goes on without it meanwhile"
+            ) from error
         if error.kind in ("auth", "forbidden") and not wait:
             raise ConfigError(
                 f"Redis at {store.url} refuses us: {error.message.rstrip('.')}; check user and password in "
                 f"--redis-url, and that the user may use keys {store.keys.prefix}:* (docs/redis.md); "
-                "--redis-wait serves without it meanwhile"
+                "--redis-wait goes on without it meanwhile"
             ) from error
     except ConfigError as error:
         if not wait:

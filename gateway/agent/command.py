@@ -100,6 +100,8 @@ def _sglang(flags: Flags, host: str) -> EngineCommand:
 
 
 def _workers(flags: Flags, host: str) -> EngineCommand:
+    if flags.has("--no-prefix-caching"):
+        raise ConfigError("--no-prefix-caching: without its prefix cache there is nothing to route to")
     port = flags.number("--port", 8101)
     flags.add_missing("--kv-events-port", str(events_port(port)))
     events = flags.number("--kv-events-port", 0)

@@ -51,6 +51,8 @@ class AgentOptions:
     """Where gateways reach this machine; told from the way to Redis where not given."""
     redis_prefix: str = DEFAULT_PREFIX
     redis_password: str | None = field(default=None, repr=False)
+    redis_wait: bool = False
+    """Go on, and try on, where Redis refuses us."""
     stop_timeout: float = 30.0
     """Seconds that a started engine gets between SIGTERM and SIGKILL."""
     pace: Pace = field(default_factory=Pace)
@@ -67,7 +69,7 @@ async def run_agent(options: AgentOptions) -> int:
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, hurry)
     store = Store(url, prefix=options.redis_prefix)
     try:
-        await check_store(store, wait=False)
+        await check_store(store, wait=options.redis_wait)
         child = await Child.start(argv) if argv else None
         try:
             client = UpstreamClient()

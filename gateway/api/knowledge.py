@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from gateway.errors import NotFound
+from gateway.errors import NotFound, StoreError
 from gateway.events.shared import Role, SharedFollower
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.mirror import MirrorState
@@ -73,8 +74,9 @@ class Knowledge:
         """Raises AssertionError where the index contradicts itself, StoreError where Redis is away."""
         self._index.check_integrity()
         audits = []
-        for follower in list(self._followers().values()):
-            audits.append(await audit(follower.shelf, follower.stand, self._index))
+        with self._naming_redis():
+            for follower in list(self._followers().values()):
+                audits.append(await audit(follower.shelf, follower.stand, self._index))
         return audits
 
     async def clear(self, worker: WorkerId) -> None:
@@ -83,8 +85,17 @@ class Knowledge:
             raise NotFound(f"no worker {worker!r}; GET /admin/workers lists them", param="worker")
         follower = self._followers().get(worker)
         if follower is not None:
-            await follower.void()
+            with self._naming_redis():
+                await follower.void()
         self._index.clear(worker)
+
+    @contextmanager
+    def _naming_redis(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreError as error:
+            url = "" if self._store is None else f" at {self._store.url}"
+            raise StoreError(f"Redis{url} failed: {error.message}", kind=error.kind) from error
 
     def gauges(self) -> Iterable[Gauge]:
         if self._store is None:
@@ -100,7 +111,7 @@ class Knowledge:
             "gateway_index_writer",
             "1 where this replica writes the worker's blocks to Redis; one replica of the fleet does.",
             ("worker",),
-            [((row.worker,), float(row.role == Role.WRITER.value)) for row in rows],
+            [((row.worker,), float(row.leased)) for row in rows],
         )
         yield Gauge(
             "gateway_redis_pending_entries",

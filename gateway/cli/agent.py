@@ -22,6 +22,10 @@ from gateway.store.connection import DEFAULT_PREFIX
 )  # fmt: skip
 @click.option("--redis-prefix", default=DEFAULT_PREFIX, envvar="GATEWAY_REDIS_PREFIX", show_default=True)
 @click.option(
+    "--redis-wait", is_flag=True, envvar="GATEWAY_REDIS_WAIT",
+    help="Go on, and try on, where Redis refuses the password, is not trusted or would evict.  [exit]",
+)  # fmt: skip
+@click.option(
     "--engine", metavar="URL[,events=…][,…]",
     help="An engine that runs already; keys as of `serve --worker`.",
 )  # fmt: skip
@@ -39,6 +43,7 @@ def command(
     redis_url: str,
     redis_password: str | None,
     redis_prefix: str,
+    redis_wait: bool,
     engine: str | None,
     advertise_host: str | None,
     drain_timeout: float,
@@ -62,6 +67,7 @@ def command(
         command=command,
         advertise_host=advertise_host,
         redis_prefix=redis_prefix,
+        redis_wait=redis_wait,
         redis_password=redis_password,
         stop_timeout=stop_timeout,
         pace=Pace(drain=drain_timeout),

@@ -46,7 +46,8 @@ def settings_options(function: F) -> F:
         click.option("--redis-timeout", type=float, help="Seconds for a command; no request waits.  [1]"),
         click.option(
             "--redis-wait/--no-redis-wait", default=None,
-            help="Serve, and try on, where Redis refuses the password or would evict.  [exit]",
+            help="Serve, and try on, where Redis refuses the password, is not trusted or would "
+            "evict.  [exit]",
         ),
         click.option("--alias", "aliases", multiple=True, metavar="ALIAS=MODEL", help="Another name."),
         click.option(

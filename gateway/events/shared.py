@@ -92,6 +92,8 @@ class ShareStatus:
     """Entries that Redis does not have yet."""
     loads: int
     """How often the whole set was loaded."""
+    leased: bool
+    """It is the writer, and its lease has not run out by its own clock; once it has, another may write."""
 
 
 MakeFollower = Callable[[BookSink, Snapshot | None], Follower]
@@ -162,6 +164,7 @@ class SharedFollower:
             number=number,
             pending=0 if writer is None else writer.pending,
             loads=self._mirror.loads,
+            leased=writer is not None and writer.leased,
         )
 
     @property

@@ -9,7 +9,7 @@ from redis import exceptions
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError as NoScriptError
 
@@ -99,11 +99,17 @@ def _try_files(tls: Tls) -> None:
 
 def as_store_error(error: Exception) -> StoreError:
     """What redis-py raised, as ours. The message is the server's own: none of them repeats a credential."""
-    return StoreError(f"{error}" or type(error).__name__, kind=_kind(error))
+    text = str(error)
+    if isinstance(error, MasterNotFoundError):
+        text = text.partition(" : ")[0]  # behind it stand whole clients, and not what ailed them
+    return StoreError(text or type(error).__name__, kind=_kind(error))
 
 
 def _kind(error: Exception) -> str:
     text = str(error)
+    # a cluster's client has a connection's error in its own one's text alone
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "certificate"
     match error:
         case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
             return "auth"

@@ -153,7 +153,10 @@ class Store:
     async def check(self) -> None:
         """Raises StoreError where it can't be reached, or does not let us write what is ours; ConfigError
         where its settings would lose data."""
-        answer = await self.command("INFO", "memory")
+        try:
+            answer = await self.command("INFO", "memory")
+        except StoreError as error:
+            raise await self._sentinels_say(error) from error
         # a cluster answers for each of several nodes; one that evicts is one too many
         infos = answer.values() if isinstance(answer, dict) and "maxmemory_policy" not in answer else [answer]
         # what an ACL allows shows only when it is tried, and so does whether there is room
@@ -167,6 +170,19 @@ class Store:
                     f"Redis at {self.url} evicts what it was given (maxmemory-policy {policy}): "
                     "set maxmemory-policy to noeviction"
                 )
+
+    async def _sentinels_say(self, error: StoreError) -> StoreError:
+        """What ails them, where none of them answers: of that the error says nothing."""
+        said: StoreError | None = None
+        for sentinel in self._helpers:
+            try:
+                async with Patience(self._timeout):
+                    await sentinel.execute_command("PING")
+            except self._errors as its:  # TimeoutError is an OSError
+                said = said or self._as_ours(its)
+            else:
+                return error
+        return said or error
 
     def subscriber(self) -> Any:
         """A publish/subscribe object, for the caller to close. It raises redis-py's own errors."""

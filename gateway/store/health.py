@@ -7,7 +7,7 @@ QUIET_S = 2.0
 MOST_SUBJECTS = 1000
 
 _ABOUT_WRITES = frozenset({"readonly", "out_of_memory", "forbidden"})
-_NO_ANSWERS = frozenset({"unavailable", "timeout", "auth"})
+_NO_ANSWERS = frozenset({"unavailable", "timeout", "auth", "certificate"})
 _OTHERS = "*"
 
 

@@ -118,6 +118,8 @@ class Writer:
         """Under way, with the name of the epoch that it begins, if it does."""
         self._filled = asyncio.Event()
         self._renew_at = float("-inf")
+        # what the grant set runs out no later than this
+        self._leased_until = clock() + terms.lease_s
 
     def __repr__(self) -> str:
         return f"<Writer of {self._shelf.worker}: {self._number} in {self._epoch!r}, {self.pending} pending>"
@@ -127,6 +129,11 @@ class Writer:
         """Entries that Redis does not have yet; the whole books count as one."""
         sending = 0 if self._sending is None else len(self._sending[0]) or 1
         return self._queued + sending + bool(self._refill)
+
+    @property
+    def leased(self) -> bool:
+        """Whether its lease may still stand, by its own clock: nobody else writes then."""
+        return self._clock() < self._leased_until
 
     @property
     def head(self) -> tuple[bytes, int]:
@@ -165,6 +172,7 @@ class Writer:
         )
         await self._obey(renewal.outcome)
         self._renew_at = began + terms.renew_s
+        self._leased_until = self._clock() + terms.lease_s
         return renewal.asking
 
     async def release(self, heir: str = "") -> None:
@@ -261,6 +269,7 @@ class Writer:
             if grant is None:
                 raise Fenced
             self.token, self._epoch, self._number = grant.token, grant.epoch, grant.number
+            self._leased_until = self._clock() + self._terms.lease_s
             self._give_up_queue("lost")
 
     def _give_up_queue(self, reason: str) -> None:

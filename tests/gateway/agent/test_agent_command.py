@@ -122,6 +122,12 @@ def test_what_cannot_work_is_refused(flags: list[str], message: str) -> None:
         complete(["vllm", "serve", "m", *flags], "h")
 
 
+@pytest.mark.parametrize("flag", ["--no-prefix-caching", "--no_prefix_caching"])
+def test_the_reference_engine_without_its_cache_is_refused(flag: str) -> None:
+    with pytest.raises(ConfigError, match="--no-prefix-caching: without its prefix cache"):
+        complete(["python", "-m", "workers", "serve", flag], "h")
+
+
 def test_neighbours_on_one_machine_never_share_a_port() -> None:
     ports = [events_port(http) + end for http in range(8000, 8064) for end in (0, 1)]
     assert len(set(ports)) == 128

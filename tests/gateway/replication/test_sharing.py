@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.api.knowledge import Knowledge
+from gateway.errors import StoreError
 from gateway.index.replication.verify import audit
 from tests.conftest import ROOT
 from tests.gateway.replication.rig import Replica, W, eventually, group
@@ -165,14 +167,24 @@ async def test_redis_killed_and_back_empty_is_refilled(tmp_path: Path) -> None:
         async with group(server.url) as pair:
             await pair.engine.store(20)
             await pair.converged()
+            assert sorted(r.follower.share_status().leased for r in pair.replicas) == [False, True]
             server.kill()
             await pair.engine.store(5)
             writer = pair.writer
             await eventually(lambda: len(writer.copies()) == 25)  # its own engine tells it all the same
             assert len(pair.mirror.copies()) == 20, "stale, and kept"
             assert not writer.store.status.up
+            # by now another might write
+            await eventually(lambda: not writer.follower.share_status().leased)
+            assert writer.role == "writer"
+            knowledge = Knowledge(writer.index, writer.store, lambda: {W: writer.follower})
+            with pytest.raises(StoreError, match=rf"^Redis at {server.url[:-2]}.* failed: "):
+                await knowledge.verify()
+            with pytest.raises(StoreError, match=rf"^Redis at {server.url[:-2]}.* failed: "):
+                await knowledge.clear(W)
             server.start()
             await pair.converged()
+            assert sorted(r.follower.share_status().leased for r in pair.replicas) == [False, True]
 
 
 async def test_an_emptied_redis_is_refilled(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigError, StoreError
+from gateway.shared_index import check_store
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
 from tests.servers import standalone
@@ -75,9 +76,28 @@ async def test_a_certificate_that_is_known_and_one_that_is_not(certificate: Path
                 assert await store.command("SET", "x", 1) is True
                 await store.close()
             stranger = Store(parse_store_url(f"rediss://localhost:{port}/0"), timeout=10)
-            with pytest.raises(StoreError, match="certificate"):
+            with pytest.raises(StoreError, match="certificate") as caught:
                 await stranger.command("SET", "x", 1)
+            assert caught.value.kind == "certificate"
             await stranger.close()
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "rediss+sentinel", "rediss+cluster"])
+async def test_a_certificate_that_is_not_trusted_is_said_at_the_start(
+    certificate: Path, tmp_path: Path, scheme: str
+) -> None:
+    """No outage: waiting does not mend it. Nor does it where the name is another."""
+    path = "/main" if scheme.endswith("sentinel") else ""
+    with standalone(tmp_path / "server") as server:
+        async with tls_front(certificate, server.port) as port:
+            store = Store(parse_store_url(f"{scheme}://localhost:{port}{path}"), timeout=10)
+            with pytest.raises(
+                ConfigError, match=r"the certificate of Redis at .* is not trusted: .*CERTIFICATE"
+            ):
+                await check_store(store, wait=False)
+            await check_store(store, wait=True)
+            assert (store.status.up, store.status.failures) == (False, 2)
+            await store.close()
 
 
 @pytest.mark.parametrize(
