@@ -50,5 +50,5 @@ class SparingCluster(RedisCluster):
         await manager.aclose()
         await manager.aclose("startup_nodes")
         nodes = [*manager.nodes_cache.values(), *manager.startup_nodes.values()]
-        pending = [task for each in (manager, *nodes) for task in each._background_tasks]
-        await asyncio.gather(*pending, return_exceptions=True)
+        closing = [task for node in nodes for task in node._background_tasks]
+        await asyncio.gather(*manager._background_tasks, *closing, return_exceptions=True)
