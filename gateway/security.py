@@ -124,8 +124,11 @@ def asks_for_keys(settings: Settings) -> bool:
 def worker_authorization(settings: Settings) -> bytes | None:
     """What engines are shown. Raises ConfigError."""
     path = settings.worker_api_key_file
-    if path is None:
-        return None
+    return None if path is None else bearer(path)
+
+
+def bearer(path: Path) -> bytes:
+    """The header's value for the key in a file that engines ask for. Raises ConfigError."""
     try:
         key = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ from gateway.fleet.registry import Registry
 from gateway.fleet.sharing.registrations import Registrations, RegistrationState
 from gateway.fleet.worker import WorkerSpec
 from gateway.lasting import Lasting
+from gateway.security import bearer
 from gateway.shared_index import check_store
 from gateway.store.connection import DEFAULT_PREFIX, Store
 from gateway.store.url import parse_store_url
@@ -53,6 +55,8 @@ class AgentOptions:
     redis_password: str | None = field(default=None, repr=False)
     redis_wait: bool = False
     """Go on, and try on, where Redis refuses us."""
+    worker_api_key_file: Path | None = None
+    """File with the key that the engine asks for, read once."""
     stop_timeout: float = 30.0
     """Seconds that a started engine gets between SIGTERM and SIGKILL."""
     pace: Pace = field(default_factory=Pace)
@@ -64,6 +68,8 @@ async def run_agent(options: AgentOptions) -> int:
     url = parse_store_url(options.redis_url, options.redis_password)
     host = options.advertise_host or _own_address(*url.nodes[0])
     argv, specs = _plan(options, host)
+    key = options.worker_api_key_file
+    authorization = None if key is None else bearer(key)
     stop, hurry = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, hurry)
@@ -73,8 +79,10 @@ async def run_agent(options: AgentOptions) -> int:
         child = await Child.start(argv) if argv else None
         try:
             client = UpstreamClient()
+            visitor = Visitor(client)
+            visitor.authorization = authorization
             try:
-                await _Agent(options, store, Visitor(client), specs).run(child, stop, hurry)
+                await _Agent(options, store, visitor, specs).run(child, stop, hurry)
             finally:
                 await client.close()
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 
 import click
 
@@ -33,6 +34,10 @@ from gateway.store.connection import DEFAULT_PREFIX
     "--advertise-host", metavar="HOST",
     help="Where gateways reach this machine.  [its address on the way to Redis]",
 )  # fmt: skip
+@click.option(
+    "--worker-api-key-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    envvar="GATEWAY_WORKER_API_KEY_FILE", help="File with the key that the engine asks for, as of `serve`.",
+)  # fmt: skip
 @click.option("--drain-timeout", default=120.0, show_default=True, help="Longest drain, in seconds.")
 @click.option("--stop-timeout", default=30.0, show_default=True, help="From SIGTERM to SIGKILL, in seconds.")
 @click.option(
@@ -46,6 +51,7 @@ def command(
     redis_wait: bool,
     engine: str | None,
     advertise_host: str | None,
+    worker_api_key_file: Path | None,
     drain_timeout: float,
     stop_timeout: float,
     log_level: str,
@@ -69,6 +75,7 @@ def command(
         redis_prefix=redis_prefix,
         redis_wait=redis_wait,
         redis_password=redis_password,
+        worker_api_key_file=worker_api_key_file,
         stop_timeout=stop_timeout,
         pace=Pace(drain=drain_timeout),
     )

@@ -196,6 +196,50 @@ def test_sglang_gets_it_too_with_an_agent_where_agents_register(helm4: Tools) ->
     assert [e["name"] for e in agent["env"]] == ["POD_IP", "GATEWAY_REDIS_PASSWORD", "GATEWAY_REDIS_URL"]
 
 
+@pytest.mark.parametrize("engine_type", ["vllm", "sglang", "reference"])
+def test_one_key_for_engine_gateway_and_agent(helm4: Tools, tmp_path: Path, engine_type: str) -> None:
+    engine = {"type": engine_type, "model": "tiny", "apiKey": {"existingSecret": "s", "key": "k"}}
+    values = tmp_path / "values.yaml"
+    values.write_text(json.dumps({"engine": engine, "discovery": {"type": "redis"}}))
+    rendered = render(helm4, values)
+    found = rendered.container(f"{NAME}-engine", "engine")
+    of_key = [
+        e["name"] for e in found["env"] if e.get("valueFrom") == {"secretKeyRef": {"name": "s", "key": "k"}}
+    ]
+    assert of_key == {"vllm": ["VLLM_API_KEY"], "sglang": ["ENGINE_API_KEY"], "reference": []}[engine_type]
+    # vLLM reads the variable itself; Kubernetes puts it into SGLang's arguments
+    assert ("--api-key=$(ENGINE_API_KEY)" in found["args"]) == (engine_type == "sglang")
+    path = Path("/etc/prefix-gateway/engine-key/api-key")
+    assert settings(rendered, tmp_path).worker_api_key_file == path
+    agent = rendered.container(f"{NAME}-engine", "agent")
+    assert flags(agent["args"][1:])["--worker-api-key-file"] == str(path)
+    for deployment, name in ((NAME, "gateway"), (f"{NAME}-engine", "agent")):
+        (mount,) = [
+            m for m in rendered.container(deployment, name)["volumeMounts"] if m["name"] == "engine-key"
+        ]
+        assert mount["mountPath"] == str(path.parent)
+        volumes = rendered.get("Deployment", deployment)["spec"]["template"]["spec"]["volumes"]
+        (volume,) = [each for each in volumes if each["name"] == "engine-key"]
+        assert volume["secret"] == {"secretName": "s", "items": [{"key": "k", "path": path.name}]}
+
+
+def test_a_key_of_sglang_s_own_args_stands(helm4: Tools) -> None:
+    sets = ("engine.apiKey.existingSecret=s", "engine.args={--api-key=$(MINE)}")
+    given = flags(render(helm4, named("sglang"), *sets).container(f"{NAME}-engine", "engine")["args"])
+    assert given["--api-key"] == "$(MINE)"
+
+
+def test_a_pool_with_a_key_of_its_own_is_refused(helm4: Tools) -> None:
+    for sets in (
+        ("extraEngines.b.apiKey.existingSecret=t",),
+        ("engine.apiKey.existingSecret=s", "extraEngines.b.apiKey.key=other"),
+    ):
+        assert "extraEngines.b.apiKey: the gateway shows all engines one key" in refusal(helm4, None, *sets)
+    without = render(helm4, None, "engine.apiKey.existingSecret=s", "extraEngines.b.apiKey.existingSecret=")
+    env = without.container(f"{NAME}-b", "engine")["env"]
+    assert not any("API_KEY" in e["name"] for e in env)
+
+
 def test_agents_understand_their_arguments(helm4: Tools) -> None:
     from gateway.cli.main import cli
 
@@ -205,6 +249,48 @@ def test_agents_understand_their_arguments(helm4: Tools) -> None:
     given = [a.replace("$(POD_IP)", "10.0.0.1") for a in args[1:]]
     context = command.make_context("agent", [*given, "--redis-url=redis://r"])
     assert context.params["redis_prefix"] == NAME
+
+
+def test_large_numbers_stay_whole(helm: Tools, tmp_path: Path) -> None:
+    pool = {
+        "args": ["--max-model-len", 1048576, "--gpu-memory-utilization", 0.92, "--seed", 7],
+        "sharedMemory": 8589934592, "modelCache": {"type": "pvc", "size": 107374182400},
+        "autoscaling": {"enabled": True, "targetInflight": 2000000}, "servedModelName": "a",
+    }  # fmt: skip
+    gateway = {
+        "config": {"max_body_bytes": 104857600}, "processes": 2,
+        "resources": {"limits": {"memory": 3000000000}, "requests": {"cpu": 1}},
+    }  # fmt: skip
+    values = tmp_path / "values.yaml"
+    other = {"servedModelName": "b", "autoscaling": {"type": "hpa"}}
+    values.write_text(yaml.safe_dump({"engine": pool, "gateway": gateway, "extraEngines": {"b": other}}))
+    rendered = render(helm, values)
+    args = rendered.container(f"{NAME}-engine", "engine")["args"]
+    assert args[3:9] == ["--max-model-len", "1048576", "--gpu-memory-utilization", "0.92", "--seed", "7"]
+    config = rendered.get("ConfigMap", NAME)["data"]["gateway.yaml"]
+    assert "max_body_bytes: 104857600\n" in config + "\n"
+    assert rendered.container(NAME, "gateway")["resources"] == {
+        "limits": {"memory": "6000000000"}, "requests": {"cpu": "2", "memory": "1024Mi"},
+    }  # fmt: skip
+    claim = rendered.get("PersistentVolumeClaim", f"{NAME}-engine-models")["spec"]
+    assert claim["resources"]["requests"] == {"storage": 107374182400}
+    volumes = rendered.get("Deployment", f"{NAME}-engine")["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": 8589934592}} in volumes
+    (trigger,) = rendered.get("ScaledObject", f"{NAME}-engine")["spec"]["triggers"]
+    assert trigger["metadata"]["threshold"] == "2000000"
+    (metric,) = rendered.get("HorizontalPodAutoscaler", f"{NAME}-b")["spec"]["metrics"]
+    assert metric["object"]["target"]["averageValue"] == "2000000"
+    assert "e+0" not in rendered.text.split("kind: ConfigMap")[0]
+
+
+def test_the_longest_names_stay_apart(helm4: Tools) -> None:
+    full, pools = "a" * 40, ("b" * 19 + "1", "b" * 19 + "2")
+    sets = [f"extraEngines.{pool}.replicas=1" for pool in pools]
+    rendered = render(helm4, None, f"fullnameOverride={full}", *sets)
+    made = {f"{full}-{pool}" for pool in pools}
+    assert made <= set(rendered.names("Deployment"))
+    assert made <= set(rendered.names("Service"))
+    assert all(len(name) <= 63 for name in rendered.names("Service"))
 
 
 def test_the_reference_worker_understands_its_arguments(helm4: Tools) -> None:

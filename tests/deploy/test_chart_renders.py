@@ -83,7 +83,7 @@ def test_the_schemas_of_other_projects_refuse_what_their_servers_do(helm4: Tools
         ("engine.autoscaling.minReplicas=0", "minReplicas"),
         ("gateway.podDisruptionBudget.minAvailable=1", "podDisruptionBudget"),
         ("extraEngines.Large.model=m", "Large"),
-        ("extraEngines.engine.model=m", "engine"),
+        *((f"extraEngines.{own}.model=m", own) for own in ("engine", "admin", "gateway", "redis", "test")),
         ("httpRoute.requestTimeout=forever", "requestTimeout"),
         ("monitoring.interval=often", "interval"),
         ("apiKeys.keys[0].id=a", "hash"),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -83,6 +84,47 @@ def test_one_command_brings_an_engine_in_and_takes_it_out_without_a_lost_request
     wait_until(lambda: gateway.workers() == [], what="the worker gone")
     assert agent.wait(60) == 0
     assert not answers(url + "/health")
+
+
+class AsksForKey(BaseHTTPRequestHandler):
+    """What an engine says, to whoever shows the key; to /health, as vLLM, without."""
+
+    behind = ""
+
+    def do_GET(self) -> None:
+        if self.path != "/health" and self.headers.get("Authorization") != "Bearer s3cret":
+            self.send_error(401)
+            return
+        answer = httpx.get(self.behind + self.path, trust_env=False)
+        self.send_response(answer.status_code)
+        self.send_header("Content-Length", str(len(answer.content)))
+        self.end_headers()
+        self.wfile.write(answer.content)
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+def test_an_engine_that_asks_for_a_key_is_shown_it(here: Site, redis: Server, tmp_path: Path) -> None:
+    engine = here.engine()
+    here.wait(engine)
+    handler = type("Handler", (AsksForKey,), {"behind": engine.url})
+    door = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=door.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{door.server_port}"
+    key = tmp_path / "key"
+    key.write_text("s3cret\n")
+    try:
+        agent = here.agent("--engine", url, "--worker-api-key-file", str(key))
+        wait_until(lambda: registration(redis, url) is not None, what="the registration")
+        noted = registration(redis, url)
+        assert noted is not None
+        # its model stands behind the key
+        assert (noted["state"], noted["about"]["model"]) == ("ready", "sim")  # type: ignore[index]
+        agent.send_signal(signal.SIGTERM)
+        assert agent.wait(60) == 0
+    finally:
+        door.shutdown()
+        door.server_close()
 
 
 def test_a_killed_agent_costs_no_request(here: Site, gateway: Fleet) -> None:

@@ -1,6 +1,6 @@
 {{/* Name of a pool's objects. (dict "root" $ "pool" "engine") */}}
 {{- define "pg.engineName" -}}
-{{- printf "%s-%s" (include "pg.fullname" .root) .pool | trunc 60 | trimSuffix "-" -}}
+{{- printf "%s-%s" (include "pg.fullname" .root) .pool | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
 {{/* Name under which an engine's requests are counted: what it answers to. vLLM and SGLang take several, the first is
@@ -90,6 +90,9 @@ the model's. */}}
       (dict "flags" (list "--enable-cache-report") "add" "--enable-cache-report")
       (dict "flags" (list "--page-size") "add" "--page-size=16")
       (dict "flags" (list "--kv-events-config") "add" (printf "--kv-events-config=%s" (toJson $events))) -}}
+{{- if $e.apiKey.existingSecret -}}
+{{- $must = append $must (dict "flags" (list "--api-key") "add" "--api-key=$(ENGINE_API_KEY)") -}}
+{{- end -}}
 {{- if $e.servedModelName -}}
 {{- $must = append $must (dict "flags" (list "--served-model-name") "add" (printf "--served-model-name=%s" $e.servedModelName)) -}}
 {{- end -}}
@@ -99,7 +102,7 @@ the model's. */}}
 {{- $must = list (dict "flags" (list "--served-model-name") "add" (printf "--served-model-name=%s" $e.servedModelName)) -}}
 {{- end -}}
 {{- end -}}
-{{- range $e.args -}}{{- $args = append $args (toString .) -}}{{- end -}}
+{{- range $e.args -}}{{- $args = append $args (include "pg.text" .) -}}{{- end -}}
 {{- range $must -}}
 {{- if not (include "pg.hasFlag" (dict "args" $e.args "flags" .flags)) -}}{{- $args = append $args .add -}}{{- end -}}
 {{- end -}}

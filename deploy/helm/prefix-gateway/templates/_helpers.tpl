@@ -2,6 +2,11 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* A value as text. Numbers of a file are floats, which print as 1.048576e+06 from a million on. */}}
+{{- define "pg.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{- printf "%.0f" . -}}{{- else -}}{{- toString . -}}{{- end -}}
+{{- end -}}
+
 {{- define "pg.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
@@ -145,7 +150,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- if gt $times 1.0 -}}
 {{- range $kind := list "requests" "limits" -}}
 {{- range $name, $quantity := default dict (get $out $kind) -}}
-{{- $text := toString $quantity -}}
+{{- $text := include "pg.text" $quantity -}}
 {{- $number := regexFind "^[0-9.]+" $text -}}
 {{- $_ := set (get $out $kind) $name (printf "%.15g%s" (mulf (float64 $number) $times) (trimPrefix $number $text)) -}}
 {{- end -}}
@@ -177,6 +182,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- fail "discovery.type static: set workers" -}}
 {{- end -}}
 {{- range $pool, $e := include "pg.pools" . | fromJson -}}
+{{- $key := $.Values.engine.apiKey -}}
+{{- if and $e.apiKey.existingSecret (ne (toJson $e.apiKey) (toJson $key)) -}}
+{{- fail (printf "extraEngines.%s.apiKey: the gateway shows all engines one key, that of engine.apiKey: say it there" $pool) -}}
+{{- end -}}
 {{- if and (eq $e.type "reference") (regexMatch "^[A-Za-z0-9][^/]*/" $e.model) -}}
 {{- fail (printf "%s: the reference worker has the models smollm2 and tiny, takes sim:<profile>, or a path; not %s" $pool $e.model) -}}
 {{- end -}}
