@@ -178,8 +178,8 @@ class Readiness:
         return self.knowledge.unready()
 
     def _nobody(self) -> str:
-        fault = self.discovery.source.fault if self.discovery is not None else None
-        return "no workers are registered" + (f" ({fault})" if fault else "")
+        reason = self.discovery.source.reason if self.discovery is not None else None
+        return "no workers are registered" + (f" ({reason})" if reason else "")
 
 
 def build(settings: Settings) -> App:

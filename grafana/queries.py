@@ -67,7 +67,7 @@ _IN_FLIGHT = f"sum by (model, worker) (avg_over_time(gateway_inflight_requests{{
 LOAD_SPREAD = Panel(
     "Load spread",
     "Requests in flight, all replicas together: the busiest worker over the mean of the others, or over one "
-    "where their mean is less. 1 is even; a hot spot stays high while the others are idle. Empty for one worker.",
+    "where their mean is less. 1 is even; a hot spot stays high while others are idle. Empty for one worker.",
     (
         Query(
             f"max by (model) ({_IN_FLIGHT}) / clamp_min((sum by (model) ({_IN_FLIGHT}) - max by (model) "

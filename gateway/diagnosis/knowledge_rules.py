@@ -302,7 +302,7 @@ def redis_degraded(facts: Facts) -> Iterator[Finding]:
                 Evidence("peers heard", replica.series.last("gateway_peers") or 0.0),
                 Evidence(
                     "placements that peers were never told",
-                    replica.series.increase("gateway_sharing_placements_dropped"),
+                    replica.series.increase("gateway_sharing_placements_dropped_total"),
                 ),
             ),
             "Redis is down, slow, failing over, or refuses the credentials",

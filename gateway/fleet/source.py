@@ -10,21 +10,34 @@ from gateway.types import Clock
 
 
 class Source:
-    """`joined` and `unusable` count when asked: its workers in the fleet, and what it lists that can't be."""
+    """`joined` and `unusable` count when asked: its workers in the fleet, and what it lists that can't be.
+    `nobody` says why it lists none where it answers; None where it lists some."""
 
     def __init__(
-        self, name: str, clock: Clock, *, joined: Callable[[], int], unusable: Callable[[], int]
+        self,
+        name: str,
+        clock: Clock,
+        *,
+        joined: Callable[[], int],
+        unusable: Callable[[], int],
+        nobody: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._name = name
         self._clock = clock
         self._joined = joined
         self._unusable = unusable
+        self._nobody = nobody
         self._heard_at = clock()
         self._lists = 0
         self._watches = 0
         self._failures: Counter[str] = Counter(expired=0, failed=0)
         self.fault: str | None = "not listed yet"
         """Why the list may be old; None while it is current."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why nobody comes from there, as far as it is known."""
+        return self.fault or self._nobody()
 
     def listed(self) -> None:
         self._lists += 1
@@ -52,7 +65,7 @@ class Source:
         def of(name: str, text: str, value: float, *, counts: bool = False) -> Gauge:
             return Gauge(f"gateway_discovery_{name}", text, ("source",), [((self._name,), value)], counts)
 
-        yield of("up", "1 while the source answers.", float(self.fault is None))
+        yield of("up", "1 while the source answers, also where it lists nobody.", float(self.fault is None))
         yield of(
             "age_seconds",
             "Since the source last said who is there; since the start where it never did.",

@@ -61,7 +61,6 @@ RULES: Mapping[str, Rule] = {
     "gateway_index_writer": Rule.SUM,
     "gateway_peers": Rule.LEAST,
     "gateway_sharing_up": Rule.LEAST,
-    "gateway_sharing_placements_dropped": Rule.SUM,
     "gateway_ready": Rule.MOST,
     "gateway_build_info": Rule.MOST,
     "gateway_tasks": Rule.SUM,

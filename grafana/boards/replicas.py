@@ -226,8 +226,8 @@ REPLICAS = Board(
                 ),
                 _each(
                     "Placements never told",
-                    "Since the start: peers did not learn where these requests went.",
-                    f"gateway_sharing_placements_dropped{{{REPLICA}}}",
+                    "Peers did not learn where these requests went; a second.",
+                    f"rate(gateway_sharing_placements_dropped_total{{{REPLICA}}}{RATE})",
                 ),
             ),
         ),

@@ -71,6 +71,7 @@ class ApiServer:
         }
         response = await self._get(ask, timeout=self._quiet_s)
         try:
+            yield Change("BEGUN", {})
             pending = b""
             while chunk := await self._chunk(response):
                 pending += chunk

@@ -163,7 +163,15 @@ class DnsDiscovery:
         self._random = random
         self._lasting = lasting or Lasting()
         self._task: asyncio.Task[None] | None = None
-        self.source = Source("dns", clock, joined=lambda: len(members), unusable=lambda: members.refused)
+        self._empty: frozenset[str] = frozenset()
+        """Names that nobody was behind when they were asked for last."""
+        self.source = Source(
+            "dns",
+            clock,
+            joined=lambda: len(members),
+            unusable=lambda: members.refused,
+            nobody=lambda: _nobody(self._empty),
+        )
 
     def start(self) -> None:
         self._task = self._lasting.begin(
@@ -185,13 +193,27 @@ class DnsDiscovery:
             self.source.failed(error.message)
             return
         self.source.listed()
+        self._note_empty(frozenset(n for n, answer in zip(self._asked, answers, strict=True) if not answer))
         found = [member for answer in answers for member in answer]
         if found:
             self._members.replace(found)
         else:
             self._members.keep_the_answering()
 
+    def _note_empty(self, empty: frozenset[str]) -> None:
+        if reason := _nobody(empty - self._empty):
+            log.warning("DNS lists no worker", extra={"reason": reason})
+        if back := self._empty - empty:
+            log.info("DNS lists workers again", extra={"names": ", ".join(sorted(back))})
+        self._empty = empty
+
     async def _follow(self) -> None:
         while True:
             await self.look()
             await asyncio.sleep(self._interval_s * (0.9 + 0.2 * self._random()))
+
+
+def _nobody(names: frozenset[str]) -> str | None:
+    if not names:
+        return None
+    return f"DNS: no such name, or nobody behind it: {', '.join(sorted(names))}"

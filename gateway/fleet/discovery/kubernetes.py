@@ -31,6 +31,16 @@ class Objects:
     def unusable(self) -> int:
         return sum(map(bool, self._faults.values())) + self._members.refused
 
+    def nobody(self) -> str | None:
+        if not self._by_object:
+            return "Kubernetes: nothing in the namespace matches the selector"
+        if any(self._by_object.values()):
+            return None
+        faults = [f"{key}: {'; '.join(found)}" for key, found in sorted(self._faults.items()) if found]
+        return f"Kubernetes lists {len(self._by_object)} and none can be used" + "".join(
+            f"; {fault}" for fault in faults[:1]
+        )
+
     def replace(self, objects: list[JsonObject]) -> None:
         self._by_object = {_key(item): self._understand(item) for item in objects}
         self._faults = {key: self._faults[key] for key in self._by_object if key in self._faults}
@@ -75,7 +85,13 @@ class KubernetesDiscovery:
     ) -> None:
         self._cluster = cluster
         objects = Objects(members, read, rules)
-        self.source = Source("kubernetes", clock, joined=lambda: len(members), unusable=objects.unusable)
+        self.source = Source(
+            "kubernetes",
+            clock,
+            joined=lambda: len(members),
+            unusable=objects.unusable,
+            nobody=objects.nobody,
+        )
         self._watcher = Watcher(cluster, objects, self.source, random=random)
         self._lasting = lasting or Lasting()
         self._task: asyncio.Task[None] | None = None

@@ -26,7 +26,7 @@ LONGEST_WAIT_S = 30.0
 @dataclass(frozen=True, slots=True)
 class Change:
     kind: str
-    """ADDED, MODIFIED, DELETED or BOOKMARK, as the API server calls them."""
+    """ADDED, MODIFIED, DELETED or BOOKMARK, as the API server calls them; BEGUN where it took the watch."""
     object: JsonObject
 
 
@@ -88,6 +88,10 @@ class Watcher:
         self._succeeded(self._version)
 
     def _apply(self, change: Change) -> None:
+        if change.kind == "BEGUN":
+            # a server that has nothing to say, and sends no bookmarks either, answers with this alone
+            self._source.heard()
+            return
         if change.kind == "DELETED":
             self._store.drop(change.object)
         elif change.kind in ("ADDED", "MODIFIED"):

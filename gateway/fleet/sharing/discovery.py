@@ -121,7 +121,13 @@ class RedisDiscovery:
     ) -> None:
         self._registrations = registrations
         self._reconciler = ours = Reconciler(registry)
-        self.source = Source("redis", clock, joined=lambda: len(ours), unusable=lambda: ours.refused)
+        self.source = Source(
+            "redis",
+            clock,
+            joined=lambda: len(ours),
+            unusable=lambda: ours.refused,
+            nobody=lambda: None if len(ours) or ours.refused else "Redis: no agent has registered an engine",
+        )
         self._random = random
         self._interval_s = interval_s
         self._lasting = lasting or Lasting()

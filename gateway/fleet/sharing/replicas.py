@@ -92,8 +92,10 @@ class Replicas:
             "1 where this replica is heard by itself through Redis: load and placements are shared.",
             float(status.speaking and status.listening),
         )
-        yield gauge(
+        yield Gauge(
             "gateway_sharing_placements_dropped",
-            "Placements that peers were never told, since the start.",
-            status.placements_dropped,
+            "Placements that peers were never told.",
+            (),
+            [((), status.placements_dropped)],
+            counts=True,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -159,6 +160,25 @@ async def test_a_name_that_vanishes_keeps_those_who_answer(server: NameServer) -
         registry.set_health(a, False, "can't connect")
         await discovery.look()
         assert workers() == []
+
+
+async def test_a_name_that_does_not_exist_is_named_once(
+    server: NameServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.records["empty.chat.", "TXT"] = ["x"]  # there, and without an address
+    asked = ("vllm.caht:8000", "empty.chat:8000")
+    reason = "DNS: no such name, or nobody behind it: empty.chat:8000, vllm.caht:8000"
+    with caplog.at_level(logging.INFO, "gateway.fleet.discovery"):
+        async with looking(server, *asked) as (_, discovery, workers):
+            await discovery.look()
+            await discovery.look()
+            assert (workers(), discovery.source.reason) == ([], reason)
+            server.records["vllm.caht.", "A"] = ["10.0.0.1"]
+            await discovery.look()
+            assert workers() == ["http://10.0.0.1:8000"]
+            assert discovery.source.reason == "DNS: no such name, or nobody behind it: empty.chat:8000"
+    said = [(r.msg, vars(r).get("reason") or vars(r).get("names")) for r in caplog.records if "DNS" in r.msg]
+    assert said == [("DNS lists no worker", reason), ("DNS lists workers again", "vllm.caht:8000")]
 
 
 async def test_it_asks_again_and_again(server: NameServer) -> None:

@@ -18,6 +18,7 @@ from gateway.fleet.discovery.objects import read_pod, read_slice
 from gateway.fleet.discovery.ports import PortRules
 from gateway.fleet.load import LoadBoard
 from gateway.fleet.registry import Registry
+from gateway.types import Clock
 from tests.gateway.discovery.apiserver import ApiServer, api_server, pod, serving
 from tests.gateway.discovery.test_source import figures
 
@@ -33,7 +34,13 @@ async def server(free_port: Callable[[], int]) -> AsyncIterator[ApiServer]:
 
 @asynccontextmanager
 async def following(
-    server: ApiServer, folder: Path, *, resource: str = "pods", token: str | None = None, quiet: float = NEVER
+    server: ApiServer,
+    folder: Path,
+    *,
+    resource: str = "pods",
+    token: str | None = None,
+    quiet: float = NEVER,
+    clock: Clock = lambda: 0.0,
 ) -> AsyncIterator[tuple[Registry, KubernetesDiscovery]]:
     config = server.kubeconfig(folder, **({} if token is None else {"token": token}))
     registry = Registry(LoadBoard(), lambda: 0.0)
@@ -42,7 +49,7 @@ async def following(
         Members(registry, "kubernetes"),
         read_pod if resource == "pods" else read_slice,
         rules=PortRules(),
-        clock=lambda: 0.0,
+        clock=clock,
         random=lambda: 0.0,
     )
     discovery.start()
@@ -177,6 +184,29 @@ async def test_a_silent_connection_is_taken_for_dead(server: ApiServer, tmp_path
     async with following(server, tmp_path, quiet=0.2) as (_, _discovery):
         await until(lambda: len(server.watches()) >= 3)
     assert len(server.lists()) == 1
+
+
+async def test_a_server_that_takes_watches_and_says_nothing_is_heard(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    now = [0.0]
+    async with following(server, tmp_path, quiet=0.2, clock=lambda: now[0]) as (_, discovery):
+        await until(lambda: len(server.watches()) >= 2)
+        now[0] = 480.0
+        before = len(server.watches())
+        await until(lambda: len(server.watches()) >= before + 2)
+        assert figures(discovery.source)["age_seconds"] == 0
+    assert len(server.lists()) == 1
+
+
+async def test_why_nobody_is_listed_is_said(server: ApiServer, tmp_path: Path) -> None:
+    server.put(pod("other", "10.0.9.9", labels={"app": "web"}))
+    async with following(server, tmp_path) as (registry, discovery):
+        await until(lambda: discovery.source.fault is None)
+        assert discovery.source.reason == "Kubernetes: nothing in the namespace matches the selector"
+        server.put(pod("a", "10.0.0.1"))
+        await until(lambda: workers(registry) == ["10.0.0.1"])
+        assert discovery.source.reason is None
 
 
 async def test_a_pod_larger_than_a_line_buffer(server: ApiServer, tmp_path: Path) -> None:
