@@ -573,3 +573,74 @@ def test_pools_share_what_they_do_not_say(helm4: Tools) -> None:
     assert large["resources"]["limits"] == {"nvidia.com/gpu": 4}
     assert rendered.names("PersistentVolumeClaim") == [f"{NAME}-engine-models", f"{NAME}-large-models"]
     assert f"{NAME}-large" not in rendered.names("PodDisruptionBudget")
+
+
+def test_a_pool_of_another_kind_or_make_starts_afresh(helm4: Tools, tmp_path: Path) -> None:
+    engine = {
+        "servedModelName": "qwen", "args": ["--max-model-len=8192"],
+        "env": [{"name": "VLLM_LOGGING_LEVEL", "value": "INFO"}],
+        "image": {"repository": "mine/vllm", "tag": "7"}, "runtimeClassName": "nvidia",
+        "resources": {"limits": {"nvidia.com/gpu": 4}}, "nodeSelector": {"nvidia.com/gpu.product": "H100"},
+    }  # fmt: skip
+    pools = {
+        "cpu": {"type": "reference", "model": "tiny"},
+        "sg": {"type": "sglang"},
+        "amd": {"resources": {"limits": {"amd.com/gpu": 1}}, "nodeSelector": {"amd.com/gpu.family": "AI"}},
+        "more": {"replicas": 5},
+        "other": {"model": "mistralai/Mistral-7B-Instruct-v0.3"},
+    }
+    values = tmp_path / "values.yaml"
+    values.write_text(json.dumps({"engine": engine, "extraEngines": pools}))
+    rendered = render(helm4, values)
+
+    def pool(name: str) -> tuple[Object, Object]:
+        spec = rendered.get("Deployment", f"{NAME}-{name}")["spec"]["template"]["spec"]
+        return rendered.container(f"{NAME}-{name}", "engine"), spec
+
+    cpu, spec = pool("cpu")
+    command = workers_cli.commands["serve"]
+    assert isinstance(command, click.Command)
+    assert command.make_context("serve", list(cpu["args"])).params["model"] == "tiny"
+    assert cpu["image"] == "prefix-gateway:0.1.0"
+    assert cpu["resources"] == {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}}
+    assert [e["name"] for e in cpu["env"]] == ["PYTHONUNBUFFERED"]
+    assert spec.keys().isdisjoint({"nodeSelector", "runtimeClassName"})
+    sglang, spec = pool("sg")
+    assert sglang["image"].startswith("lmsysorg/sglang:v")
+    assert sglang["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert "--max-model-len=8192" not in sglang["args"]
+    assert "--served-model-name=qwen" in sglang["args"]  # it is the same model
+    amd, spec = pool("amd")
+    assert amd["resources"] == {"limits": {"amd.com/gpu": 1}}
+    assert spec["nodeSelector"] == {"amd.com/gpu.family": "AI"}
+    more, spec = pool("more")
+    assert more == rendered.container(f"{NAME}-engine", "engine")
+    assert spec["nodeSelector"] == engine["nodeSelector"]
+    other, _ = pool("other")
+    assert "--max-model-len=8192" in other["args"]
+    assert not any("served" in arg for arg in other["args"])
+
+
+def test_budgets_and_strategies_are_what_was_said(helm4: Tools) -> None:
+    def budget(rendered: Rendered, name: str) -> Object:
+        spec = rendered.get("PodDisruptionBudget", name)["spec"]
+        return {key: value for key, value in spec.items() if key != "selector"}
+
+    plain = render(helm4, None, "extraEngines.b.replicas=1")
+    for name in (NAME, f"{NAME}-engine", f"{NAME}-b"):
+        assert budget(plain, name) == {"maxUnavailable": 1}
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    assert plain.get("Deployment", f"{NAME}-engine")["spec"]["strategy"] == rolling
+    said = render(
+        helm4, None, "gateway.podDisruptionBudget.minAvailable=50%",
+        "engine.podDisruptionBudget.minAvailable=1",
+        "extraEngines.b.podDisruptionBudget.maxUnavailable=2", "engine.strategy.type=Recreate",
+        "extraEngines.b.strategy.type=RollingUpdate",
+    )  # fmt: skip
+    assert budget(said, NAME) == {"minAvailable": "50%"}
+    assert budget(said, f"{NAME}-engine") == {"minAvailable": 1}
+    assert budget(said, f"{NAME}-b") == {"maxUnavailable": 2}
+    assert said.get("Deployment", f"{NAME}-engine")["spec"]["strategy"] == {"type": "Recreate"}
+    assert said.get("Deployment", f"{NAME}-b")["spec"]["strategy"] == rolling
+    none = render(helm4, None, "gateway.podDisruptionBudget=null", "engine.podDisruptionBudget=null")
+    assert none.names("PodDisruptionBudget") == []

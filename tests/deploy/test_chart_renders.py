@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
+from gateway.settings import Settings  # noqa: E402
 from tests.deploy.charts import CHART, MATRIX, refusal, render  # noqa: E402
 from tests.deploy.custom_kinds import faults, is_custom  # noqa: E402
 from tests.deploy.tools import ROOT, Tools, tools  # noqa: E402
@@ -81,19 +83,33 @@ def test_the_schemas_of_other_projects_refuse_what_their_servers_do(helm4: Tools
         ("workers={10.0.0.7:8000}", "workers"),
         ("gateway.autoscaling.targetCPU=130", "targetCPU"),
         ("engine.autoscaling.minReplicas=0", "minReplicas"),
-        ("gateway.podDisruptionBudget.minAvailable=1", "podDisruptionBudget"),
+        ("gateway.podDisruptionBudget.minAvailable=some", "minAvailable"),
+        ("gateway.podDisruptionBudget.maxUnavailable=-1", "maxUnavailable"),
+        ("engine.podDisruptionBudget.minAvailable=101%", "minAvailable"),
+        ("engine.podDisruptionBudget.atMost=1", "atMost"),
+        ("engine.strategy.type=OnDelete", "strategy"),
         ("extraEngines.Large.model=m", "Large"),
         *((f"extraEngines.{own}.model=m", own) for own in ("engine", "admin", "gateway", "redis", "test")),
         ("httpRoute.requestTimeout=forever", "requestTimeout"),
         ("monitoring.interval=often", "interval"),
         ("apiKeys.keys[0].id=a", "hash"),
         ("metrics.enabled=true", "metrics"),
+        ("gateway.config.polcy=kv", "polcy"),
+        ("discovery.replayPort=65536x-", "replayPort"),
+        ("fullnameOverride=Chat", "fullnameOverride"),
+        ("nameOverride=1a", "nameOverride"),
+        ("discovery.namespace=a.b", "namespace"),
+        ("workers={http:///x}", "workers"),
     ],
 )
 def test_the_schema_refuses_what_is_misspelt_or_wrong(helm4: Tools, wrong: str, said: str) -> None:
     message = refusal(helm4, None, wrong)
     assert "schema" in message or "don't meet the specifications" in message
     assert said in message
+
+
+def _scaled(name: str) -> tuple[str, ...]:
+    return tuple(f"{name}.autoscaling.{each}" for each in ("enabled=true", "minReplicas=9", "maxReplicas=8"))
 
 
 def _external(url: str, *more: str) -> tuple[str, ...]:
@@ -118,6 +134,19 @@ def _external(url: str, *more: str) -> tuple[str, ...]:
         (("discovery.type=redis", "redis.mode=none", "gateway.replicas=1"), "needs redis.mode"),
         (("httpRoute.enabled=true",), "set httpRoute.parentRefs"),
         (("engine.type=reference",), "smollm2 and tiny"),
+        (("gateway.config.port=8000",), "gateway.service.port is what clients use"),
+        (("gateway.config.admin_host=::",), "a pod's own addresses are fixed"),
+        (("tls.requireClientCertificate=true",), "set tls.existingSecret"),
+        (("apiKeys.existingSecret=s", "apiKeys.keys[0].id=a", "apiKeys.keys[0].hash=sha256:0"), "give one"),
+        (("ingress.enabled=true", "ingress.hosts=null"), "set ingress.hosts"),
+        (_scaled("gateway"), "gateway.autoscaling: minReplicas 9 is above maxReplicas 8"),
+        (_scaled("engine"), "engine.autoscaling: minReplicas 9 is above maxReplicas 8"),
+        (
+            ("extraEngines.b.model=m", *_scaled("extraEngines.b")),
+            "extraEngines.b.autoscaling: minReplicas 9 is above maxReplicas 8",
+        ),
+        (("redis.internal.maxMemory=2gb",), "above the pod's memory limit 1536Mi"),
+        (("redis.internal.resources.limits.memory=1000000000",), "above the pod's memory limit 1000000000"),
         (("engine.type=none", "extraEngines.a.model=m"), "give it a type"),
     ],
 )
@@ -158,3 +187,31 @@ def test_the_chart_ships_the_dashboards_and_alerts_of_the_repository() -> None:
     if theirs.exists():
         assert ours.read_text() == theirs.read_text(), "run: make chart"
     assert not any(path.is_symlink() for path in CHART.rglob("*"))
+
+
+def test_the_schema_knows_the_settings_of_the_gateway() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    config = schema["properties"]["gateway"]["properties"]["config"]
+    assert config["propertyNames"]["enum"] == sorted(Settings.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("port", "good"),
+    [("65535", True), ("8000", True), ("http", True), ("65536", False), ("70000", False), ("0", False)],
+)
+def test_a_port_may_be_text_but_no_more_than_there_are(
+    helm4: Tools, tmp_path: Path, port: str, good: bool
+) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(json.dumps({"discovery": {"port": port}}))
+    if good:
+        assert f'discovery_port: "{port}"' in render(helm4, values).text.replace("port: http", 'port: "http"')
+    else:
+        assert "port" in refusal(helm4, values)
+
+
+@pytest.mark.parametrize("limit", ["1Gi", "1.5G", "1073741824"])
+def test_redis_may_fill_its_pod(helm4: Tools, limit: str) -> None:
+    rendered = render(helm4, None, f"redis.internal.resources.limits.memory={limit}")
+    command = rendered.container("chat-prefix-gateway-redis", "redis")["command"][2]
+    assert "--maxmemory 1gb " in command

@@ -49,14 +49,29 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 
-{{/* Pools by name: `engine` is the first, each of `extraEngines` is laid over it. A JSON object. */}}
+{{/* Pools by name: `engine` is the first, each of `extraEngines` is laid over it. A JSON object. What one kind of engine
+is started with is nothing for another, and one model's name none for another's; GPUs of two makers are not added up. */}}
 {{- define "pg.pools" -}}
 {{- $pools := dict -}}
 {{- if ne .Values.engine.type "none" -}}
 {{- $_ := set $pools "engine" .Values.engine -}}
 {{- end -}}
 {{- range $name, $own := .Values.extraEngines -}}
-{{- $merged := mergeOverwrite (deepCopy $.Values.engine) (deepCopy ($own | default dict)) -}}
+{{- $base := deepCopy $.Values.engine -}}
+{{- $own := deepCopy ($own | default dict) -}}
+{{- $whole := list "resources" "nodeSelector" "affinity" "podDisruptionBudget" -}}
+{{- range $part := $whole -}}
+{{- if hasKey $own $part -}}{{- $_ := unset $base $part -}}{{- end -}}
+{{- end -}}
+{{- if and $own.model (ne $own.model $base.model) -}}{{- $_ := set $base "servedModelName" "" -}}{{- end -}}
+{{- if and $own.type (ne $own.type $base.type) (ne $base.type "none") -}}
+{{- $image := dict "repository" "" "tag" "" "pullPolicy" $base.image.pullPolicy -}}
+{{- $_ := set $base "image" $image -}}
+{{- range $part, $none := dict "args" (list) "env" (list) "resources" (dict) "nodeSelector" (dict) "runtimeClassName" "" -}}
+{{- $_ := set $base $part $none -}}
+{{- end -}}
+{{- end -}}
+{{- $merged := mergeOverwrite $base $own -}}
 {{- if eq $merged.type "none" -}}
 {{- fail (printf "extraEngines.%s: give it a type, since engine.type is none" $name) -}}
 {{- end -}}
@@ -191,6 +206,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 {{- include "pg.checkScaling" . -}}
+{{- include "pg.checkDoors" . -}}
 {{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
 {{- fail "httpRoute.enabled: set httpRoute.parentRefs" -}}
 {{- end -}}
