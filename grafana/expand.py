@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 ALL: Mapping[str, str] = {
+    "namespace": ".*",
     "job": "prefix-gateway",
     "replica": ".*",
     "model": ".*",

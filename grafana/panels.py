@@ -13,10 +13,10 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS = 24
 
 # selectors: what the variables at the top of a board choose
-REPLICA = 'job=~"$job",instance=~"$replica"'
+REPLICA = 'namespace=~"$namespace",job=~"$job",instance=~"$replica"'
 MODEL = f'{REPLICA},model=~"$model"'
 WORKER = f'{MODEL},worker=~"$worker",worker!=""'  # requests that nobody took have none
-ENGINE = 'model_name=~"$model"'
+ENGINE = 'namespace=~"$namespace",model_name=~"$model"'
 RATE = "[$__rate_interval]"
 
 
@@ -107,9 +107,28 @@ def _common_variables() -> list[Json]:
     }  # fmt: skip
     return [
         source,
-        label_variable("job", "Job", "gateway_build_info", "job", "The scrape job of the gateways.", None),
         label_variable(
-            "replica", "Replica", 'gateway_build_info{job=~"$job"}', "instance", "One gateway process.", None
+            "namespace",
+            "Namespace",
+            "gateway_build_info",
+            "namespace",
+            "Of Kubernetes, with the engines that are in it too. All also where there is none.",
+        ),
+        label_variable(
+            "job",
+            "Job",
+            'gateway_build_info{namespace=~"$namespace"}',
+            "job",
+            "The scrape job of the gateways.",
+            None,
+        ),
+        label_variable(
+            "replica",
+            "Replica",
+            'gateway_build_info{namespace=~"$namespace",job=~"$job"}',
+            "instance",
+            "One gateway process.",
+            None,
         ),
         label_variable(
             "model", "Model", f"gateway_worker_ready{{{REPLICA}}}", "model", "As the engines name it."

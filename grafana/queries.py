@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.panels import MODEL, RATE, WORKER, Panel, Query
+from grafana.panels import ENGINE, MODEL, RATE, WORKER, Panel, Query
 
 
 def per_second(metric: str, where: str = MODEL, by: str = "") -> str:
@@ -27,6 +27,16 @@ def ratio(part: str, whole: str, where: str = MODEL, by: str = "") -> str:
     """Share of `whole`; no data where nothing flows."""
     return f"{per_second(part, where, by)} / ({per_second(whole, where, by)} > 0)"
 
+
+def engines(vllm: str, sglang: str, over: str = "{}") -> str:
+    """What engines say of themselves, each by its own name for it; `over` is what is done with either."""
+    return " or ".join(over.format(f"{name}{{{ENGINE}}}") for name in (f"vllm:{vllm}", f"sglang:{sglang}"))
+
+
+KV_IN_USE = engines("kv_cache_usage_perc", "token_usage")
+RUNNING = engines("num_requests_running", "num_running_reqs")
+WAITING = engines("num_requests_waiting", "num_queue_reqs")
+PREEMPTED = engines("num_preemptions_total", "num_retracted_requests_total", f"rate({{}}{RATE})")
 
 REUSABLE = ratio("gateway_reusable_tokens_total", "gateway_prompt_tokens_total")
 PROMISED = ratio("gateway_matched_tokens_total", "gateway_prompt_tokens_total")

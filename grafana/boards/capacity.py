@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grafana.panels import ENGINE, MODEL, RATE, REPLICA, Board, Panel, Query, Row, on_the_right
-from grafana.queries import per_second, quantile
+from grafana.panels import MODEL, RATE, REPLICA, Board, Panel, Query, Row, on_the_right
+from grafana.queries import KV_IN_USE, PREEMPTED, RUNNING, WAITING, per_second, quantile
 
 BYTES_A_BLOCK = 200
 """At most, in a mirror: docs/redis.md has the measurement."""
@@ -26,8 +26,8 @@ CAPACITY = Board(
                     "Mean and highest over all engines, by requests that run. Near 1, new requests wait or push "
                     "others out.",
                     (
-                        Query(f"avg (vllm:kv_cache_usage_perc{{{ENGINE}}})", "mean"),
-                        Query(f"max (vllm:kv_cache_usage_perc{{{ENGINE}}})", "highest"),
+                        Query(f"avg ({KV_IN_USE})", "mean"),
+                        Query(f"max ({KV_IN_USE})", "highest"),
                     ),
                     unit="percentunit",
                     lowest=0,
@@ -37,8 +37,8 @@ CAPACITY = Board(
                     "Running and waiting",
                     "Requests inside engines.",
                     (
-                        Query(f"sum (vllm:num_requests_running{{{ENGINE}}})", "running"),
-                        Query(f"sum (vllm:num_requests_waiting{{{ENGINE}}})", "waiting"),
+                        Query(f"sum ({RUNNING})", "running"),
+                        Query(f"sum ({WAITING})", "waiting"),
                     ),
                     lowest=0,
                     stacked=True,
@@ -46,7 +46,7 @@ CAPACITY = Board(
                 Panel(
                     "Preemptions",
                     "Requests thrown out for lack of K/V memory, a second.",
-                    (Query(f"sum (rate(vllm:num_preemptions_total{{{ENGINE}}}{RATE}))", "preemptions"),),
+                    (Query(f"sum ({PREEMPTED})", "preemptions"),),
                     lowest=0,
                 ),
                 Panel(

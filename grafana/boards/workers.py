@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from grafana.panels import (
-    ENGINE,
     MODEL,
     RATE,
     REPLICA,
@@ -15,7 +14,18 @@ from grafana.panels import (
     Row,
     label_variable,
 )
-from grafana.queries import LOAD_SPREAD, busiest, highest, of_workers, per_second, quantile, ratio
+from grafana.queries import (
+    KV_IN_USE,
+    LOAD_SPREAD,
+    PREEMPTED,
+    WAITING,
+    busiest,
+    highest,
+    of_workers,
+    per_second,
+    quantile,
+    ratio,
+)
 
 
 def _column(name: str, unit: str, width: int | None = None) -> Json:
@@ -283,10 +293,10 @@ WORKERS = Board(
             (
                 Panel(
                     "K/V memory in use",
-                    "By requests that run; vLLM's own figure, the ten highest.",
+                    "By requests that run; the engine's own figure (vLLM's or SGLang's), the ten highest.",
                     (
                         Query(
-                            highest(f"max by (instance) (vllm:kv_cache_usage_perc{{{ENGINE}}})", "instance"),
+                            highest(f"max by (instance) ({KV_IN_USE})", "instance"),
                             "{{instance}}",
                         ),
                     ),
@@ -299,7 +309,7 @@ WORKERS = Board(
                     "Requests that an engine has and does not run yet, the ten highest.",
                     (
                         Query(
-                            highest(f"sum by (instance) (vllm:num_requests_waiting{{{ENGINE}}})", "instance"),
+                            highest(f"sum by (instance) ({WAITING})", "instance"),
                             "{{instance}}",
                         ),
                     ),
@@ -311,7 +321,7 @@ WORKERS = Board(
                     (
                         Query(
                             highest(
-                                f"sum by (instance) (rate(vllm:num_preemptions_total{{{ENGINE}}}{RATE}))",
+                                f"sum by (instance) ({PREEMPTED})",
                                 "instance",
                             ),
                             "{{instance}}",

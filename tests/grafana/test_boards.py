@@ -103,3 +103,49 @@ def test_every_expression_parses(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(rules)} rules found" in done.stdout
+
+
+@pytest.mark.timeout(700)
+def test_engines_of_both_kinds_are_shown(tmp_path: Path) -> None:
+    """SGLang's names beside vLLM's, as in SGLang's scheduler metrics: one engine of each kind."""
+    labels = {
+        "v": '{instance="v",model_name="m",engine="0"}',
+        "s": '{instance="s",model_name="m",tp_rank="0"}',
+    }
+    series = {
+        f"vllm:kv_cache_usage_perc{labels['v']}": "0.5x10",
+        f"vllm:num_requests_waiting{labels['v']}": "3x10",
+        f"vllm:num_preemptions_total{labels['v']}": "0+60x10",
+        f"sglang:token_usage{labels['s']}": "0.28x10",
+        f"sglang:num_queue_reqs{labels['s']}": "7x10",
+        f"sglang:num_retracted_requests_total{labels['s']}": "0+120x10",
+    }
+    expected = {
+        "K/V memory in use": {"v": 0.5, "s": 0.28},
+        "Waiting inside engines": {"v": 3, "s": 7},
+        "Preemptions": {"v": 1, "s": 2},
+    }
+    panels = {panel.title: panel for board, panel in EVERY if board.title == "Workers"}
+    cases = [
+        {
+            "expr": expand(panels[title].queries[0].expr, rate_interval="2m", whole="5m"),
+            "eval_time": "8m",
+            "exp_samples": [
+                {"labels": f'{{instance="{name}"}}', "value": value} for name, value in values.items()
+            ],
+        }
+        for title, values in expected.items()
+    ]
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": cases,
+    }
+    file = tmp_path / "engines.json"
+    file.write_text(json.dumps({"rule_files": [], "evaluation_interval": "1m", "tests": [test]}))
+    tool = program("prometheus", "prometheus", "promtool", alone=True)["promtool"]
+    done = subprocess.run(
+        [str(tool.path), "test", "rules", str(file)], capture_output=True, text=True,
+        env={**os.environ, **tool.env}, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
