@@ -15,6 +15,7 @@ import dns.rcode
 import dns.rrset
 import pytest
 
+from gateway.app import build
 from gateway.errors import ConfigError
 from gateway.fleet.discovery.dns import DnsDiscovery, DnsNames, listed
 from gateway.fleet.discovery.members import Members
@@ -23,6 +24,7 @@ from gateway.fleet.load import LoadBoard
 from gateway.fleet.probe import Learned
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import EngineInfo
+from gateway.settings import Settings
 from gateway.types import WorkerId
 from tests.gateway.discovery.test_source import figures
 
@@ -179,6 +181,15 @@ async def test_a_name_that_does_not_exist_is_named_once(
             assert discovery.source.reason == "DNS: no such name, or nobody behind it: empty.chat:8000"
     said = [(r.msg, vars(r).get("reason") or vars(r).get("names")) for r in caplog.records if "DNS" in r.msg]
     assert said == [("DNS lists no worker", reason), ("DNS lists workers again", "vllm.caht:8000")]
+
+
+async def test_a_gateway_that_is_not_ready_says_that_the_name_does_not_exist(server: NameServer) -> None:
+    settings = Settings(discovery="dns", dns_names=("vllm.caht:8000",), dns_server=f"127.0.0.1:{server.port}")
+    async with build(settings) as app, asyncio.timeout(60):
+        while "not listed yet" in (app.unready() or ""):  # noqa: ASYNC110 (what is waited for has no event)
+            await asyncio.sleep(0.01)
+        said = app.unready()
+    assert said == "no workers are registered (DNS: no such name, or nobody behind it: vllm.caht:8000)"
 
 
 async def test_it_asks_again_and_again(server: NameServer) -> None:
