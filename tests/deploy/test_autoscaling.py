@@ -49,8 +49,9 @@ def _labels(values: tuple[str, ...]) -> str:
 
 def evaluated(expressions: dict[str, list[dict[str, Any]]], folder: Path) -> None:
     """Fails with promtool's words where an expression over SERIES and QUEUED is not what is stated."""
-    series = [(METRIC, labels, value) for labels, value in SERIES.items()]
-    series += [("gateway_queue_requests", labels, value) for labels, value in QUEUED.items()]
+    series: list[tuple[str, tuple[str, ...], int]] = []
+    series += [(METRIC, names, value) for names, value in SERIES.items()]
+    series += [("gateway_queue_requests", names, value) for names, value in QUEUED.items()]
     test = {
         "evaluation_interval": "1m",
         "tests": [

@@ -575,6 +575,50 @@ def test_pools_share_what_they_do_not_say(helm4: Tools) -> None:
     assert f"{NAME}-large" not in rendered.names("PodDisruptionBudget")
 
 
+def test_alerts_pages_have_an_address(helm4: Tools) -> None:
+    def pages(*sets: str) -> list[str]:
+        rule = render(helm4, named("everything"), *sets).get("PrometheusRule", NAME)
+        rules = [r for group in rule["spec"]["groups"] for r in group["rules"]]
+        return [r["annotations"]["runbook_url"] for r in rules if "alert" in r]
+
+    plain = pages()
+    assert len(plain) > 10
+    assert all(page.startswith("docs/runbooks/") for page in plain)
+    based = pages("monitoring.runbookUrl=https://git.example.com/gateway/blob/main/")
+    assert based == [f"https://git.example.com/gateway/blob/main/{page}" for page in plain]
+
+
+def test_helm_s_test_gets_in(helm4: Tools) -> None:
+    rendered = render(helm4, named("everything"), "tests.clientSecret=tester")
+    pod = rendered.get("Pod", f"{NAME}-test")
+    (container,) = pod["spec"]["containers"]
+    assert container["command"][2:] == [f"https://{NAME}:80", "/certificates"]
+    assert {"name": "certificates", "secret": {"secretName": "tester"}} in pod["spec"]["volumes"]
+    # clients are named: it is one of them
+    front = rendered.get("NetworkPolicy", NAME)
+    (admitted,) = [p for p in front["spec"]["ingress"][0]["from"] if "podSelector" in p]
+    assert admitted["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert peers(front, "http") == ["test"]
+    (alone,) = render(helm4, named("everything")).get("Pod", f"{NAME}-test")["spec"]["containers"]
+    assert alone["command"][2:] == [f"https://{NAME}:80", "refused"]
+    (plain,) = render(helm4).get("Pod", f"{NAME}-test")["spec"]["containers"]
+    assert plain["command"][2:] == [f"http://{NAME}:80"]
+
+
+def test_the_notes_say_who_may_scrape(helm4: Tools) -> None:
+    def notes(*sets: str) -> str:
+        given = [word for each in sets for word in ("--set", each)]
+        done = helm4.run(helm4.helm, "install", "chat", str(CHART), "--dry-run=client", "-n", "llm", *given)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split("NOTES:")[1]
+
+    said = "let out to: "
+    default = '[{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"monitoring"}}}].'
+    assert said + default in notes()
+    assert said + "nobody." in notes("networkPolicy.monitoring=null")
+    assert said not in notes("networkPolicy.enabled=false")
+
+
 def test_a_pool_of_another_kind_or_make_starts_afresh(helm4: Tools, tmp_path: Path) -> None:
     engine = {
         "servedModelName": "qwen", "args": ["--max-model-len=8192"],

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import redis
+import trustme
 
 from gateway.fleet.discovery.objects import read_pod
 from gateway.fleet.discovery.ports import PortRules
@@ -124,6 +127,36 @@ def test_helm_s_test_asks_a_real_gateway(spawn: Spawn, free_port: Callable[[], i
     )
     assert done.returncode == 0, done.stderr
     assert " at http://127.0.0.1:" in done.stdout
+
+
+def test_helm_s_test_where_clients_show_certificates(
+    spawn: Spawn, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(tmp_path / "ca.crt")
+    for name, leaf in (("server", ca.issue_cert("localhost")), ("client", ca.issue_cert("t@example.org"))):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "tls.crt").write_bytes(b"".join(pem.bytes() for pem in leaf.cert_chain_pems))
+        leaf.private_key_pem.write_to_path(folder / "tls.key")
+    port, admin = free_port(), free_port()
+    gateway = spawn(
+        "-m", "gateway", "serve", "--port", str(port), "--admin-port", str(admin),
+        "--tls-cert", str(tmp_path / "server" / "tls.crt"), "--tls-key", str(tmp_path / "server" / "tls.key"),
+        "--tls-client-ca", str(tmp_path / "ca.crt"), "--worker", f"http://127.0.0.1:{free_port()}",
+    )  # fmt: skip
+    gateway.wait_http(f"http://127.0.0.1:{admin}/health", timeout=60)
+    deadline = time.monotonic() + 60
+    with socket.socket() as probe:
+        while probe.connect_ex(("127.0.0.1", port)) != 0:
+            assert time.monotonic() < deadline, gateway.output()
+            time.sleep(0.05)
+    asked = [sys.executable, str(CHART / "files" / "chat.py"), f"https://localhost:{port}"]
+    without = subprocess.run([*asked, "refused"], capture_output=True, text=True, timeout=60)
+    assert (without.returncode, without.stdout) == (0, "the gateway asks for a certificate, as it should\n")
+    shown = subprocess.run([*asked, str(tmp_path / "client")], capture_output=True, text=True, timeout=60)
+    # it is let in, and told the truth: there is no engine
+    assert (shown.returncode, shown.stderr.splitlines()[-1][:19]) == (1, "it serves no model:")
 
 
 def test_kubectl_s_annotations_are_what_discovery_reads(helm4: Tools, tmp_path: Path) -> None:
