@@ -293,13 +293,14 @@ async def test_a_process_whose_listener_ended_ends() -> None:
 SHORT = {
     "agent/run.py": "waits for an engine's end, and is waited for",
     "api/response_pins.py": "writes what waits; the next answer begins it anew",
+    "api/intake.py": "begins one connection",
     "auth/shared_limits.py": "settles one request",
     "events/shared.py": "waited for by the follower that begins them, which is begun again",
     "lasting.py": "the one place",
-    "processes/acceptor.py": "begins one connection",
     "processes/child.py": "listeners, waited for: the process ends with them",
     "processes/run.py": "a listener, waited for; a reload, asked for by a signal",
     "serving.py": "listeners, waited for: the process ends with them",
+    "prompt/engine.py": "one call, waited for by all who asked the same",
     "upstream/outlet.py": "drains one answer",
 }
 """Modules of the gateway that may begin tasks by themselves, and why."""

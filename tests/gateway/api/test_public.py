@@ -184,7 +184,7 @@ async def test_errors_of_the_messages_api_have_its_shape() -> None:
         assert answer.status_code == 503
         assert answer.json() == {
             "type": "error",
-            "error": {"type": "service_unavailable_error", "message": "no worker is healthy"},
+            "error": {"type": "overloaded_error", "message": "no worker is healthy"},
         }
 
 

@@ -52,7 +52,7 @@ ERROR = {"message": SAID, "type": "service_unavailable_error", "param": None, "c
         (
             "/v1/messages",
             "error",
-            {"type": "error", "error": {"type": "service_unavailable_error", "message": SAID}},
+            {"type": "error", "error": {"type": "overloaded_error", "message": SAID}},
         ),
     ],
 )
