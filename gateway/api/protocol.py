@@ -126,6 +126,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._parting or self.transport.is_closing():
             return
         self._parting = True
+        self.pipeline.clear()
         self._stop_head_timer()
         self.flow.resume_reading()
         if self.transport.can_write_eof():
@@ -388,8 +389,9 @@ class GuardedProtocol(HttpToolsProtocol):
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
-        if refusal is _FULL:
-            self.transport.close()  # its place is needed
+        if refusal is _FULL or (self.cycle is not None and not self.cycle.response_complete):
+            # its place is needed; or somebody would still answer what was asked before, behind the last bytes
+            self.transport.close()
         else:
             self._linger()
 

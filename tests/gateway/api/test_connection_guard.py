@@ -561,3 +561,15 @@ async def test_rubbish_behind_a_request_does_not_get_into_its_answer() -> None:
         assert b"HTTP/1.1" not in rest
         assert [path for _, path, _ in app.seen] == ["/big"]
         writer.close()
+
+
+@pytest.mark.parametrize("asked", [b"GET /early HTTP/1.1\r\nhost: x\r\n\r\n", NEXT + NEXT])
+async def test_rubbish_before_the_answer_has_begun_ends_in_one_refusal(
+    asked: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was asked is answered no more, behind the last bytes: writing there is a fault of our own."""
+    async with guarded() as (_, port):
+        answer = await exchange(port, asked + b"rubbish\r\n\r\n")
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert parsed(answer)[0] >= 400
+    assert [r for r in caplog.records if r.exc_info] == []
