@@ -21,3 +21,6 @@ class Caller(msgspec.Struct, frozen=True):
     """Seconds in which it wants its whole answer; None leaves it to the gateway's own bounds."""
     worker: WorkerId | None = None
     """The one that can answer, for it keeps what the request goes on with; any other where it has left."""
+
+
+ANYBODY = Caller()

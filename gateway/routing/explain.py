@@ -8,11 +8,11 @@ from random import Random
 
 from gateway.fleet.worker import Worker
 from gateway.prompt.base import PromptRequest
-from gateway.routing.caller import Caller
+from gateway.routing.caller import ANYBODY, Caller
 from gateway.routing.in_time import Expected, expected
 from gateway.routing.policies.estimated_ttft import EstimatedTTFT, overflow_tokens
 from gateway.routing.policy import Policy
-from gateway.routing.router import ANYBODY, Router
+from gateway.routing.router import Router
 from gateway.routing.shadow import Shadow
 from gateway.routing.weighing import Reading, Weighing
 from gateway.types import WorkerId

@@ -11,20 +11,18 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Overloaded, Unavailable
+from gateway.errors import GatewayError, Overloaded, Unavailable
 from gateway.fleet.bounds import LearnedBounds
 from gateway.fleet.breaker import Verdict
 from gateway.fleet.guards import Guards
 from gateway.fleet.load import Lease, LoadBoard, WorkerLoad
-from gateway.fleet.pool import Target
 from gateway.fleet.rates import PrefillRates, attended_pairs
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker
 from gateway.index.base import IndexReader, IndexWriter
-from gateway.kv.keys import root_key
-from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt, not_tokenised
+from gateway.prompt.base import PromptEncoder, PromptRequest
 from gateway.routing.admission import Admission, Place
-from gateway.routing.caller import Caller
+from gateway.routing.caller import ANYBODY, Caller
 from gateway.routing.candidates import (
     NO_REFUSALS,
     RETRY_AFTER_S,
@@ -37,20 +35,17 @@ from gateway.routing.candidates import (
 from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
 from gateway.routing.in_time import Expected, expected, first_in_time
-from gateway.routing.keys import prompts_keys
 from gateway.routing.last_resort import last_resort
-from gateway.routing.media import MediaMemory, likely_tokens, media_marks
+from gateway.routing.media import MediaMemory, likely_tokens
 from gateway.routing.observer import NullObserver, RoutingObserver
-from gateway.routing.policy import RequestShape
 from gateway.routing.promises import Announce, Promises
+from gateway.routing.reader import Reader
 from gateway.routing.route import Notes, Outcome, Route
 from gateway.routing.slow_start import slowed
 from gateway.routing.table import PolicyTable
 from gateway.routing.upkeep import IndexMembers, Upkeep
 from gateway.routing.weighing import Reading, Weighing
-from gateway.types import CacheScope, Clock, Usage, WorkerId
-
-ANYBODY = Caller()
+from gateway.types import Clock, Usage, WorkerId
 
 _VERDICTS = {
     Outcome.OK: Verdict.SUCCESS,
@@ -91,7 +86,6 @@ class Router:
         self._guards = guards
         self._index = index
         self.policies = policies
-        self._encoders = encoders
         self._clock = clock
         self._random = random
         self._admission = admission
@@ -99,6 +93,8 @@ class Router:
         self._observer = observer or NullObserver()
         self._promises = Promises(index, announce)
         self._media = MediaMemory(clock)
+        self._reader = Reader(registry, encoders, self._media)
+        self.read = self._reader.read
         self.rates = PrefillRates()
         self._bounds = LearnedBounds()
         self.feedback = Feedback(index, self._observer)
@@ -156,39 +152,6 @@ class Router:
             pairs = attended_pairs(usage.prompt_tokens, cached)
             self.rates.observe(route.worker, route.notes.ahead_tokens + uncached, ttft, pairs)
 
-    async def read(self, request: PromptRequest, caller: Caller = ANYBODY) -> Reading:
-        """Resolve, tokenise, hash. Raises ModelNotFound, InvalidRequest, or Unavailable where nobody could
-        take it anyway, before any work is spent on it."""
-        target = self._resolve(request.model)
-        if not target.workers:
-            raise Unavailable(
-                f"model {request.model!r} has no worker now", retry_after=RETRY_AFTER_S, param="model"
-            )
-        encoder = self._encoders(target.model)
-        prompts = await encoder.encode(request) if encoder is not None else ()
-        scope = CacheScope(target.model, target.adapter, request.cache_salt)
-        root = root_key(scope)
-        exact = encoder is not None and encoder.exact and all(map(_all_exact, prompts))
-        media = () if prompts and all(map(_all_exact, prompts)) else media_marks(request, root)
-        keep_last = _truncation(request, target)
-        keyed = await prompts_keys(
-            prompts, root, unit=target.unit, keep_last=keep_last, most_tokens=target.most_tokens
-        )
-        shape = RequestShape(
-            prompt_tokens=self._media.size(media, sum(prompt.tokens for prompt in keyed)),
-            keys=keyed[0].cacheable if keyed else (),
-            max_tokens=request.max_tokens,
-            session=caller.session,
-            block_size=target.unit,
-        )
-        return Reading(
-            request.model, target, scope, keyed, shape, encoder.name if encoder is not None else "", exact,
-            comparable=encoder is not None and encoder.exact,
-            media=media,
-            not_tokenised=_why_none(prompts, encoder, request),
-            bound_to=caller.worker,
-        )  # fmt: skip
-
     def weigh(
         self, reading: Reading, exclude: Collection[WorkerId] = (), random: Random | None = None
     ) -> Weighing:
@@ -196,7 +159,7 @@ class Router:
         now = self._clock()
         self.upkeep.due(now)
         last = False
-        workers = self._workers_now(reading)
+        workers = self._reader.workers_now(reading)
         everybody = self._board.of(workers)
         if not exclude and self._guards.trusts_all and all(map(takes_more, workers, everybody)):
             candidates, loads, refusals = list(workers), everybody, NO_REFUSALS
@@ -367,7 +330,7 @@ class Router:
         and is only full."""
         if self._guards.trusts_all:
             return None
-        workers, now = self._workers_now(reading), self._clock()
+        workers, now = self._reader.workers_now(reading), self._clock()
         found = last_resort(workers, self._board.of(workers), self._guards, (), now)
         return nobody_left(reading.target.name, found.refusals.values()) if found is not None else None
 
@@ -375,26 +338,6 @@ class Router:
         return (
             self._index.held_depth(worker, reading.prompts[0].cacheable) if len(reading.prompts) == 1 else 0
         )
-
-    def _resolve(self, name: str) -> Target:
-        target = self._registry.resolve(name)
-        if target is not None:
-            return target
-        known = ", ".join(self._registry.names())
-        if not known:
-            # the fleet is only just being found: nobody can say what it will serve
-            raise Unavailable("no worker has said yet what it serves", retry_after=RETRY_AFTER_S)
-        if not name:
-            raise InvalidRequest(f"the request names no model; there are: {known}", param="model")
-        raise ModelNotFound(f"model {name!r} does not exist; there are: {known}", param="model")
-
-    def _workers_now(self, reading: Reading) -> tuple[Worker, ...]:
-        """The fleet may have changed while the prompt was read or the request queued."""
-        target = self._registry.resolve(reading.asked)
-        if target is None or (target.model, target.unit) != (reading.target.model, reading.target.unit):
-            return ()
-        bound = tuple(worker for worker in target.workers if worker.id == reading.bound_to)
-        return bound or target.workers
 
     def _match(self, reading: Reading, now: float) -> dict[WorkerId, int]:
         """Tokens that each worker of the target would serve from cache, over all prompts: whole engine blocks
@@ -429,25 +372,3 @@ class Router:
 def _reason(reading: Reading, weighing: Weighing) -> str:
     read = reading.prompts or weighing.by_media or weighing.last_resort
     return weighing.reason if read else "unread"
-
-
-def _why_none(prompts: Sequence[TokenPrompt], encoder: PromptEncoder | None, request: PromptRequest) -> str:
-    if prompts:
-        return ""
-    if encoder is None:
-        return "the model's tokenizer is not found yet"
-    none = not_tokenised(prompts, request)
-    return "" if none is None else none.why
-
-
-def _all_exact(prompt: TokenPrompt) -> bool:
-    return prompt.exact_tokens >= len(prompt.tokens)
-
-
-def _truncation(request: PromptRequest, target: Target) -> int | None:
-    """Tokens that engines keep from the end of a prompt; a negative figure means the model's longest."""
-    keep = request.truncate_prompt_tokens
-    if keep is None or keep > 0:
-        return keep
-    lengths = [w.info.max_model_len for w in target.workers if w.info is not None and w.info.max_model_len]
-    return min(lengths, default=None) if keep < 0 else None

@@ -1,0 +1,108 @@
+"""What a request asks for: which model, by whom it is served, which tokens, which keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gateway.errors import InvalidRequest, ModelNotFound, Unavailable
+from gateway.fleet.pool import Target
+from gateway.fleet.registry import Registry
+from gateway.fleet.worker import Worker
+from gateway.kv.keys import root_key
+from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt, not_tokenised
+from gateway.routing.caller import ANYBODY, Caller
+from gateway.routing.candidates import RETRY_AFTER_S
+from gateway.routing.keys import prompts_keys
+from gateway.routing.media import MediaMemory, media_marks
+from gateway.routing.policy import RequestShape
+from gateway.routing.weighing import Reading
+from gateway.types import CacheScope
+
+
+class Reader:
+    """`encoders` gives a base model's way to tokens, or None where there is none."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        encoders: Callable[[str], PromptEncoder | None],
+        media: MediaMemory,
+    ) -> None:
+        self._registry = registry
+        self._encoders = encoders
+        self._media = media
+
+    async def read(self, request: PromptRequest, caller: Caller = ANYBODY) -> Reading:
+        """Resolve, tokenise, hash. Raises ModelNotFound, InvalidRequest, or Unavailable where nobody could
+        take it anyway, before any work is spent on it."""
+        target = self._resolve(request.model)
+        if not target.workers:
+            raise Unavailable(
+                f"model {request.model!r} has no worker now", retry_after=RETRY_AFTER_S, param="model"
+            )
+        encoder = self._encoders(target.model)
+        prompts = await encoder.encode(request) if encoder is not None else ()
+        scope = CacheScope(target.model, target.adapter, request.cache_salt)
+        root = root_key(scope)
+        exact = encoder is not None and encoder.exact and all(map(_all_exact, prompts))
+        media = () if prompts and all(map(_all_exact, prompts)) else media_marks(request, root)
+        keep_last = _truncation(request, target)
+        keyed = await prompts_keys(
+            prompts, root, unit=target.unit, keep_last=keep_last, most_tokens=target.most_tokens
+        )
+        shape = RequestShape(
+            prompt_tokens=self._media.size(media, sum(prompt.tokens for prompt in keyed)),
+            keys=keyed[0].cacheable if keyed else (),
+            max_tokens=request.max_tokens,
+            session=caller.session,
+            block_size=target.unit,
+        )
+        return Reading(
+            request.model, target, scope, keyed, shape, encoder.name if encoder is not None else "", exact,
+            comparable=encoder is not None and encoder.exact,
+            media=media,
+            not_tokenised=_why_none(prompts, encoder, request),
+            bound_to=caller.worker,
+        )  # fmt: skip
+
+    def workers_now(self, reading: Reading) -> tuple[Worker, ...]:
+        """The fleet may have changed while the prompt was read or the request queued."""
+        target = self._registry.resolve(reading.asked)
+        if target is None or (target.model, target.unit) != (reading.target.model, reading.target.unit):
+            return ()
+        bound = tuple(worker for worker in target.workers if worker.id == reading.bound_to)
+        return bound or target.workers
+
+    def _resolve(self, name: str) -> Target:
+        target = self._registry.resolve(name)
+        if target is not None:
+            return target
+        known = ", ".join(self._registry.names())
+        if not known:
+            # the fleet is only just being found: nobody can say what it will serve
+            raise Unavailable("no worker has said yet what it serves", retry_after=RETRY_AFTER_S)
+        if not name:
+            raise InvalidRequest(f"the request names no model; there are: {known}", param="model")
+        raise ModelNotFound(f"model {name!r} does not exist; there are: {known}", param="model")
+
+
+def _why_none(prompts: Sequence[TokenPrompt], encoder: PromptEncoder | None, request: PromptRequest) -> str:
+    if prompts:
+        return ""
+    if encoder is None:
+        return "the model's tokenizer is not found yet"
+    none = not_tokenised(prompts, request)
+    return "" if none is None else none.why
+
+
+def _all_exact(prompt: TokenPrompt) -> bool:
+    return prompt.exact_tokens >= len(prompt.tokens)
+
+
+def _truncation(request: PromptRequest, target: Target) -> int | None:
+    """Tokens that engines keep from the end of a prompt; a negative figure means the model's longest."""
+    keep = request.truncate_prompt_tokens
+    if keep is None or keep > 0:
+        return keep
+    lengths = [w.info.max_model_len for w in target.workers if w.info is not None and w.info.max_model_len]
+    return min(lengths, default=None) if keep < 0 else None
