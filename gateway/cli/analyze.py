@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import sys
 from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
+from gateway.cli.output import tables
 from gateway.diagnosis.finding import percent
 from gateway.diagnosis.offline import Analysis, analyse
 from gateway.diagnosis.request_log import LoggedPrompt, read_log, records_of
@@ -72,7 +71,7 @@ async def _read(log: Path | None, encoder: PromptEncoder) -> tuple[list[LoggedPr
 
 
 def _show(result: Analysis, encoder: PromptEncoder) -> None:
-    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 110)
+    console = tables(110)
     about = "" if encoder.exact or not result.divergence.prompts else "about "
     distinct = "about " if result.distinct_estimated else ""
     prompts = "1 prompt" if result.prompts == 1 else f"{result.prompts:,} prompts"

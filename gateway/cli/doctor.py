@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gateway.cli.output import tables
 from gateway.diagnosis.collect import Progress as Told
 from gateway.diagnosis.collect import watch
 from gateway.diagnosis.diagnose import RULES, diagnose, document
@@ -100,7 +101,7 @@ def _progress(*, shown: bool) -> Iterator[Told]:
 
 
 def _show(facts: Facts, findings: Sequence[Finding]) -> None:
-    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 110)
+    console = tables(110)
     console.print(
         f"{len(facts.replicas)} gateway(s), {len(facts.engines)} engine(s), "
         f"{facts.window_s:.0f} s, {len(RULES)} rules"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.options import settings_options
+from gateway.cli.output import tables
 from gateway.reload import LIVE
 from gateway.settings import Settings
 
@@ -39,7 +38,7 @@ def command(markdown: bool) -> None:
     table = Table("setting", "flag", "default", "meaning", "reload")
     for row in rows():
         table.add_row(row.name, row.flag, row.default, row.meaning, "live" if row.live else "")
-    Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
+    tables(200).print(table)
 
 
 def as_markdown() -> str:
