@@ -116,6 +116,13 @@ with the OpenAI client:
   print(client.chat.completions.create(model="{model}", max_tokens=60,
         messages=[{{"role": "user", "content": "Hello!"}}]).choices[0].message.content)
 
+with the Anthropic client:
+
+  from anthropic import Anthropic
+  client = Anthropic(base_url="{url}", api_key="none")
+  print(client.messages.create(model="{model}", max_tokens=60,
+        messages=[{{"role": "user", "content": "Hello!"}}]).content[0].text)
+
 why there? where would a request go, without sending it:
 
   echo '{{"model": "{model}", "messages": [{{"role": "user",

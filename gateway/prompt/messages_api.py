@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.prompt.base import PromptError
+from gateway.prompt.tool_changes import tools_in_effect
 
 Message = dict[str, Any]
 
@@ -79,6 +80,8 @@ def _from_blocks(role: object, blocks: Sequence[Any], before: list[Message]) -> 
             calls.append(_tool_call(block))
         elif kind == "tool_result" and role == "user":
             before += _tool_result(block)
+        elif kind == "tool_result":
+            parts.append({"type": "text", "text": f"Tool result: {block.get('content') or ''}"})
         elif kind not in ("redacted_thinking", "tool_reference"):
             raise PromptError(f"unsupported block type {kind!r}", param="messages")
     own: Message = {"role": role}
@@ -129,7 +132,7 @@ def _template_args(fields: Mapping[str, Any]) -> dict[str, Any]:
     args: dict[str, Any] = {}
     if isinstance(kwargs := fields.get("chat_template_kwargs"), dict):
         args["chat_template_kwargs"] = kwargs
-    if isinstance(tools := fields.get("tools"), list) and tools:
+    if tools := tools_in_effect(fields):
         args["tools"] = [_tool(tool) for tool in tools]
     choice = fields.get("tool_choice")
     if isinstance(choice, Mapping) and choice.get("type") == "none":
@@ -142,13 +145,14 @@ def _template_args(fields: Mapping[str, Any]) -> dict[str, Any]:
     return args
 
 
-def _tool(tool: object) -> Message:
-    if not isinstance(tool, Mapping):
-        raise PromptError("a tool must be an object", param="tools")
+def _tool(tool: Mapping[str, Any]) -> Message:
+    schema = tool.get("input_schema")
+    if isinstance(schema, Mapping) and "type" not in schema:
+        schema = {**schema, "type": "object"}
     function = {
         "name": tool.get("name"),
         "description": tool.get("description"),
-        "parameters": tool.get("input_schema"),
+        "parameters": schema,
         "strict": tool.get("strict"),
         "defer_loading": tool.get("defer_loading"),
     }

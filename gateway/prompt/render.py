@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
-from gateway.prompt.base import PromptError, PromptRequest
+from gateway.prompt.base import Endpoint, PromptError, PromptRequest
 from gateway.prompt.content import ContentFormat, conversation, has_media, tool_definitions, without_developer
 from gateway.prompt.files import TokenizerFiles
+from gateway.prompt.messages_template import effort_without_thinking, system_first, wants_system_first
 from gateway.prompt.template import ChatTemplate
 
 MEDIA_MARK = "\ue0f1media\ue0f1"
@@ -60,6 +62,7 @@ class ChatRenderer:
         sources = dict(files.chat_templates)
         if self._options.chat_template is not None:
             sources = {"default": self._options.chat_template}
+        self._sources = sources
         self._templates = {name: self._compile(source) for name, source in sources.items()}
         self._from_requests: OrderedDict[str, ChatTemplate] = OrderedDict()
 
@@ -67,14 +70,16 @@ class ChatRenderer:
         """The prompt's text; MEDIA_MARK in it where the first media item begins."""
         if request.messages is None:
             raise PromptError("there are no messages", param="messages")
-        args = request.template_args
+        args, given = request.template_args, request.messages
+        if request.endpoint is Endpoint.MESSAGES:
+            args, given = self._as_messages_api(args, given)
         kwargs = self._variables(args)
         tools = kwargs.pop("tools", None)
         template = self._template(args, tools)
         chosen = self._options.chat_template_content_format
         form: ContentFormat = template.content_format if chosen == "auto" else chosen
-        mark = MEDIA_MARK if has_media(request.messages) else ""
-        messages = conversation(request.messages, form, mark)
+        mark = MEDIA_MARK if has_media(given) else ""
+        messages = conversation(given, form, mark)
         if not template.knows_developer and any(message["role"] == "developer" for message in messages):
             messages = without_developer(messages)
         return template.render(
@@ -85,6 +90,28 @@ class ChatRenderer:
             continue_final_message=kwargs.pop("continue_final_message"),
             variables=kwargs,
         )
+
+    def _as_messages_api(
+        self, args: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]
+    ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+        if args.get("reasoning_effort") == "none":
+            args = {**args, "reasoning_effort": self._effort_without_thinking}
+        late = any(message.get("role") == "system" for message in messages[1:])
+        return args, system_first(messages) if late and self._wants_system_first else messages
+
+    @cached_property
+    def _wants_system_first(self) -> bool:
+        used = [source for name, source in self._sources.items() if name in ("default", "tool_use")]
+        return any(map(wants_system_first, used))
+
+    @cached_property
+    def _effort_without_thinking(self) -> str:
+        def text(effort: str) -> str:
+            hi = [{"role": "user", "content": "Hi"}]
+            args = {"reasoning_effort": effort}
+            return self.render(PromptRequest(Endpoint.CHAT, "", messages=hi, template_args=args))
+
+        return effort_without_thinking(text)
 
     def _variables(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """vLLM's order of precedence: the engine's defaults, the request's `chat_template_kwargs`, then the

@@ -209,6 +209,39 @@ def test_openai_client_sees_errors_of_the_right_class(client: Any) -> None:
     assert models[0].model_extra["max_model_len"] == 8192
 
 
+def test_openai_client_has_responses(tiny: Fleet, client: Any) -> None:
+    question = "Respond to this, and to nothing else. " * 8
+    chat = {"model": "tiny", "messages": [{"role": "user", "content": question}], "max_tokens": 1}
+    chatted = client.chat.completions.with_raw_response.create(**chat)
+    tiny.settle()
+    asked = {"model": "tiny", "input": question, "max_output_tokens": 8, "temperature": 0}
+    answer = client.responses.with_raw_response.create(**asked, extra_body={"ignore_eos": True})
+    response = answer.parse()
+    # the same words by another API are the same prompt
+    prompt = chatted.parse().usage.prompt_tokens
+    matched = int(answer.headers["x-gateway-matched-tokens"])
+    assert answer.headers["x-gateway-worker"] == chatted.headers["x-gateway-worker"]
+    assert response.usage.input_tokens == int(answer.headers["x-gateway-prompt-tokens"]) == prompt
+    assert response.usage.input_tokens_details.cached_tokens == matched == (prompt - 1) // 16 * 16
+    assert response.usage.output_tokens == 8
+    assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    stream = list(client.responses.create(**asked, stream=True, extra_body={"ignore_eos": True}))
+    assert [event.type for event in stream[:2]] == ["response.created", "response.in_progress"]
+    text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+    assert stream[-1].type == "response.completed"
+    assert text == stream[-1].response.output_text == response.output_text
+    # no response is kept: the next turn brings the one before
+    turns = [{"role": "user", "content": question}, *response.output, {"role": "user", "content": "And?"}]
+    tiny.settle()
+    later = client.responses.with_raw_response.create(**{**asked, "input": turns})
+    cached = later.parse().usage.input_tokens_details.cached_tokens
+    assert cached == int(later.headers["x-gateway-matched-tokens"]) >= matched
+    with pytest.raises(openai.NotFoundError, match="not found"):
+        client.responses.create(**asked, previous_response_id=response.id)
+    with pytest.raises(openai.BadRequestError, match=r"text\.format"):
+        client.responses.create(**asked, text={"format": {"type": "json_object"}})
+
+
 def test_bytes_that_are_no_json_get_an_error_that_says_so(tiny: Fleet) -> None:
     answer = httpx.post(
         tiny.url + "/v1/chat/completions", content=b'{"model": "tiny", "messages": [', trust_env=False

@@ -1,15 +1,16 @@
-"""What the two generation endpoints have in common about an answer."""
+"""What the generating endpoints have in common about an answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from workers.api.choice import Delta
+from workers.api.errors import ApiError
 from workers.api.logprobs import TokenText
 from workers.api.usage import UsageCount
-from workers.types import TokenLogprobs
+from workers.types import FinishReason, TokenLogprobs
 
 Json: TypeAlias = dict[str, Any]
 
@@ -34,7 +35,7 @@ class Outcome:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
-    finish_reason: str | None = None
+    finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
 
     def add(self, delta: Delta) -> None:
@@ -47,10 +48,19 @@ class Outcome:
 
 
 class Answer(Protocol):
-    """How one endpoint writes an answer: as chunks, or as one body."""
+    """How one endpoint writes an answer: as the events of a stream, or as one body."""
+
+    names_events: ClassVar[bool]
+    """Whether events are sent under the name of their `type`; if not, ``[DONE]`` ends their stream."""
 
     def chunks(self, delta: Delta) -> Iterable[Json]: ...
 
-    def usage_chunk(self, usage: UsageCount) -> Json: ...
+    def ending(self, usage: UsageCount) -> Iterable[Json]:
+        """What follows the last delta."""
+        ...
+
+    def broken_off(self, error: ApiError) -> Json:
+        """The last event of a stream that can't go on."""
+        ...
 
     def full(self, outcomes: Sequence[Outcome], usage: UsageCount) -> Json: ...

@@ -11,15 +11,23 @@ from starlette.routing import Route
 from workers.api.errors import ApiError, EngineFailed
 from workers.api.generation import Generation
 from workers.api.http import json_response
+from workers.api.messages import Messages
+from workers.api.responses import Responses
 from workers.api.service import Service
 from workers.async_engine import EngineDead
 
 
 def make_app(generation: Generation, service: Service) -> Starlette:
+    messages, responses = Messages(generation), Responses(generation)
     return Starlette(
         routes=[
             Route("/v1/chat/completions", generation.chat, methods=["POST"]),
             Route("/v1/completions", generation.completions, methods=["POST"]),
+            Route("/v1/messages", messages.create, methods=["POST"]),
+            Route("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"]),
+            Route("/v1/responses", responses.create, methods=["POST"]),
+            Route("/v1/responses/{response_id}", responses.of_id, methods=["GET"]),
+            Route("/v1/responses/{response_id}/cancel", responses.of_id, methods=["POST"]),
             Route("/v1/models", service.list_models, methods=["GET"]),
             Route("/tokenize", service.tokenize, methods=["POST"]),
             Route("/detokenize", service.detokenize, methods=["POST"]),

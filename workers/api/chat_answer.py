@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from workers.api.answer import AnswerInfo, Json, Outcome
 from workers.api.choice import Delta
+from workers.api.errors import ApiError
 from workers.api.logprobs import chat_logprobs
 from workers.api.schema import ChatBody
 from workers.api.usage import UsageCount
@@ -15,6 +17,7 @@ from workers.types import TokenLogprobs
 
 @dataclass(slots=True)
 class ChatAnswer:
+    names_events: ClassVar[bool] = False
     info: AnswerInfo
     body: ChatBody
     prompt: Sequence[int]
@@ -39,10 +42,16 @@ class ChatAnswer:
             chunk["system_fingerprint"] = self.info.fingerprint
         yield chunk
 
-    def usage_chunk(self, usage: UsageCount) -> Json:
-        body = usage.body(
-            {"cached_tokens": usage.cached_tokens, "created_cache_tokens": self._created(usage)}
-        )
+    def ending(self, usage: UsageCount) -> Iterator[Json]:
+        if self.body.include_usage:
+            yield self._usage_chunk(usage)
+
+    def broken_off(self, error: ApiError) -> Json:
+        return error.body()
+
+    def _usage_chunk(self, usage: UsageCount) -> Json:
+        created = usage.created_tokens(self.block_size)
+        body = usage.body({"cached_tokens": usage.cached_tokens, "created_cache_tokens": created})
         if not self.info.report_cached:
             del body["prompt_tokens_details"]
         return {**self._chunk(), "usage": body, "system_fingerprint": self.info.fingerprint}
@@ -50,7 +59,7 @@ class ChatAnswer:
     def full(self, outcomes: Sequence[Outcome], usage: UsageCount) -> Json:
         details = {
             "cached_tokens": usage.cached_tokens,
-            "created_cache_tokens": self._created(usage),
+            "created_cache_tokens": usage.created_tokens(self.block_size),
             "multimodal_tokens": None,
         }
         return {
@@ -120,10 +129,6 @@ class ChatAnswer:
         if self.body.add_generation_prompt is not False:
             return "assistant"
         return str(self.body.messages[-1]["role"])
-
-    def _created(self, usage: UsageCount) -> int:
-        """Prompt tokens in blocks that this request added to the cache."""
-        return usage.prompt_tokens // self.block_size * self.block_size - usage.cached_tokens
 
     def _logprobs(self, tokens: Sequence[TokenLogprobs]) -> Json | None:
         return chat_logprobs(tokens, self.info.text_of) if self.body.logprobs else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from workers.api.answer import AnswerInfo, Json, Outcome
 from workers.api.choice import Delta
+from workers.api.errors import ApiError
 from workers.api.logprobs import completion_logprobs
 from workers.api.schema import CompletionBody
 from workers.api.usage import UsageCount
@@ -17,6 +19,7 @@ from workers.types import TokenLogprobs
 class CompletionAnswer:
     """`prompts` and `echoes` (their texts, where asked for) are indexed by prompt: choice // n."""
 
+    names_events: ClassVar[bool] = False
     info: AnswerInfo
     body: CompletionBody
     prompts: Sequence[Sequence[int]]
@@ -45,7 +48,14 @@ class CompletionAnswer:
             chunk["system_fingerprint"] = self.info.fingerprint
         yield chunk
 
-    def usage_chunk(self, usage: UsageCount) -> Json:
+    def ending(self, usage: UsageCount) -> Iterator[Json]:
+        if self.body.include_usage:
+            yield self._usage_chunk(usage)
+
+    def broken_off(self, error: ApiError) -> Json:
+        return error.body()
+
+    def _usage_chunk(self, usage: UsageCount) -> Json:
         body = usage.body({"cached_tokens": usage.cached_tokens})
         if not self.info.report_cached:
             del body["prompt_tokens_details"]

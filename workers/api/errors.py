@@ -41,6 +41,14 @@ class ModelNotFound(ApiError):
     type = "NotFoundError"
 
 
+class ResponseNotFound(ApiError):
+    status = 404
+    type = "invalid_request_error"
+
+    def __init__(self, identifier: str) -> None:
+        super().__init__(f"Response with id '{identifier}' not found.", param="response_id")
+
+
 class EngineFailed(ApiError):
     """The engine died under this request."""
 

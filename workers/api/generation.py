@@ -1,4 +1,4 @@
-"""/v1/completions and /v1/chat/completions: from a body to an answer, as a list of steps."""
+"""From a body to an answer, as a list of steps: completions, chats, and what becomes a chat."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.prompt.base import Endpoint
 from gateway.types import CacheScope
 from workers.api.answer import Answer, AnswerInfo, Json, Outcome
 from workers.api.chat_answer import ChatAnswer
@@ -29,7 +30,7 @@ from workers.types import EngineRequest, SamplingParams
 
 @dataclass(slots=True)
 class Generation:
-    """The two endpoints. `now` is the wall clock in seconds, `new_id` makes ids for requests without one."""
+    """`now` is the wall clock in seconds, `new_id` makes ids for requests without one."""
 
     engine: Generates
     prompts: Prompts
@@ -48,24 +49,38 @@ class Generation:
         check_completion(body)
         check_output_length(body, self.models.max_model_len)
         prompts = await self.prompts.of_completion(body)
-        info = self._info(request, body, "cmpl", name)
+        info = self._info(body, self._id(request, body, "cmpl"), name)
         answer = CompletionAnswer(info, body, prompts, self.prompts.echoes(body, prompts))
         return await self._answer(request, body, info.id, scope, prompts, answer)
 
     async def chat(self, request: Request) -> Response:
         body = await read(request, ChatBody)
+        return await self.answer_chat(
+            request, body, lambda info, prompt: ChatAnswer(info, body, prompt, self.block_size)
+        )
+
+    async def answer_chat(
+        self,
+        request: Request,
+        body: ChatBody,
+        make_answer: Callable[[AnswerInfo, tuple[int, ...]], Answer],
+        endpoint: Endpoint = Endpoint.CHAT,
+        answer_id: str | None = None,
+    ) -> Response:
+        """`endpoint`: whose body the chat was made of. Raises ApiError."""
         name, scope = self.models.resolve(body.model, body.cache_salt)
         check_chat(body)
         check_output_length(body, self.models.max_model_len)
-        prompt = await self.prompts.of_chat(body)
-        info = self._info(request, body, "chatcmpl", name)
-        answer = ChatAnswer(info, body, prompt, self.block_size)
-        return await self._answer(request, body, info.id, scope, [prompt], answer)
+        prompt = await self.prompts.of_chat(body, endpoint)
+        info = self._info(body, answer_id or self._id(request, body, "chatcmpl"), name)
+        return await self._answer(request, body, info.id, scope, [prompt], make_answer(info, prompt))
 
-    def _info(self, request: Request, body: GenerationBody, prefix: str, model: str) -> AnswerInfo:
-        request_id = request.headers.get("x-request-id") or body.request_id or self.new_id()
+    def _id(self, request: Request, body: GenerationBody, prefix: str) -> str:
+        return f"{prefix}-{request.headers.get('x-request-id') or body.request_id or self.new_id()}"
+
+    def _info(self, body: GenerationBody, answer_id: str, model: str) -> AnswerInfo:
         return AnswerInfo(
-            id=f"{prefix}-{request_id}",
+            id=answer_id,
             created=int(self.now()),
             model=model,
             fingerprint=self.fingerprint,
@@ -86,7 +101,7 @@ class Generation:
         choices = self._choices(body, answer_id, scope, prompts)
         usage = UsageCount([len(prompt) for prompt in prompts], body.choices)
         if body.stream:
-            return EventStream(self._events(choices, body, answer, usage))
+            return EventStream(self._events(choices, answer, usage), named=answer.names_events)
         return await answer_unless_client_leaves(request, self._full(choices, answer, usage))
 
     def _choices(
@@ -122,7 +137,7 @@ class Generation:
             self.in_flight -= 1
 
     async def _events(
-        self, choices: Sequence[Choice], body: GenerationBody, answer: Answer, usage: UsageCount
+        self, choices: Sequence[Choice], answer: Answer, usage: UsageCount
     ) -> AsyncGenerator[Json, None]:
         try:
             async with aclosing(self._deltas(choices)) as deltas:
@@ -131,10 +146,10 @@ class Generation:
                     for chunk in answer.chunks(delta):
                         yield chunk
         except ApiError as error:
-            yield error.body()
+            yield answer.broken_off(error)
             return
-        if body.include_usage:
-            yield answer.usage_chunk(usage)
+        for chunk in answer.ending(usage):
+            yield chunk
 
     async def _full(self, choices: Sequence[Choice], answer: Answer, usage: UsageCount) -> Json:
         outcomes = [Outcome() for _ in choices]

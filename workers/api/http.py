@@ -58,14 +58,16 @@ async def answer_unless_client_leaves(request: Request, work: Coroutine[Any, Any
 
 
 class EventStream(Response):
-    """Server-sent events: one `data:` frame per object, then ``[DONE]``."""
+    """Server-sent events, a frame for each object: with its `type` as the event's name where events are
+    `named`, else as data alone, with ``[DONE]`` at the end."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[Any, None]) -> None:
+    def __init__(self, events: AsyncGenerator[Any, None], *, named: bool = False) -> None:
         super().__init__()
         del self.headers["content-length"]
         self._events = events
+        self._named = named
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await unless_client_leaves(receive, self._send_all(send))
@@ -74,8 +76,9 @@ class EventStream(Response):
         async with aclosing(self._events) as events:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for event in events:
-                await _send_body(send, b"data: " + msgspec.json.encode(event) + b"\n\n")
-            await _send_body(send, b"data: [DONE]\n\n", more=False)
+                name = f"event: {event['type']}\n".encode() if self._named else b""
+                await _send_body(send, name + b"data: " + msgspec.json.encode(event) + b"\n\n")
+            await _send_body(send, b"" if self._named else b"data: [DONE]\n\n", more=False)
 
 
 async def _send_body(send: Send, body: bytes, *, more: bool = True) -> None:

@@ -40,8 +40,9 @@ class Prompts:
         add_special = body.add_special_tokens is not False
         return [await self._tokens(prompt, body, add_special) for prompt in _split(body.prompt)]
 
-    async def of_chat(self, body: ChatBody) -> tuple[int, ...]:
-        return await self._tokens(self._render(body), body, bool(body.add_special_tokens))
+    async def of_chat(self, body: ChatBody, endpoint: Endpoint = Endpoint.CHAT) -> tuple[int, ...]:
+        """`endpoint`: the API that the chat was made of; some templates are given another chat for it."""
+        return await self._tokens(self._render(body, endpoint), body, bool(body.add_special_tokens))
 
     async def to_tokenize(self, body: TokenizeBody) -> list[int]:
         """Of any length: /tokenize measures what would not fit, too."""
@@ -95,14 +96,14 @@ class Prompts:
         ids: list[int] = self.tokenizer.post_process(encoding, add_special_tokens=add_special_tokens).ids
         return ids
 
-    def _render(self, body: ChatBody | TokenizeBody) -> str:
+    def _render(self, body: ChatBody | TokenizeBody, endpoint: Endpoint = Endpoint.CHAT) -> str:
         if body.chat_template is not None:
             raise BadRequest("A chat template in the request is not trusted.", param="chat_template")
         messages = body.messages or []
         if has_media(messages):
             raise BadRequest("This model takes text only.", param="messages")
         request = PromptRequest(
-            Endpoint.CHAT, body.model or "", messages=messages, template_args=template_arguments(body)
+            endpoint, body.model or "", messages=messages, template_args=template_arguments(body)
         )
         try:
             return self.render_chat(request)

@@ -16,8 +16,8 @@ def asked_tokens(body: GenerationBody) -> tuple[int | None, str]:
     if isinstance(body, ChatBody):
         if body.max_completion_tokens is not None:
             return body.max_completion_tokens, "max_completion_tokens"
-        return body.max_tokens, "max_tokens"
-    return (DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens), "max_tokens"
+        return body.max_tokens, body.length_field
+    return (DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens), body.length_field
 
 
 def asked_logprobs(body: GenerationBody) -> int | None:
@@ -47,13 +47,13 @@ def check_output_length(body: GenerationBody, max_model_len: int) -> None:
 
 def sampling_params(body: GenerationBody, *, prompt_len: int, max_model_len: int) -> SamplingParams:
     """Raises BadRequest for values out of range. The prompt and its output share the context."""
-    asked, field = asked_tokens(body)
+    asked, _ = asked_tokens(body)
     room = max_model_len - prompt_len
     max_tokens = room if asked is None else min(asked, room)
     if isinstance(body, CompletionBody) and body.echo and body.max_tokens == 0:
         max_tokens = min(1, room)  # only the prompt is wanted, yet a sequence ends with a token
     if max_tokens < 1:
-        raise bad_value(f"{field} must be at least 1, got {max_tokens}.", field, max_tokens)
+        raise bad_value(f"max_tokens must be at least 1, got {max_tokens}.", "max_tokens", max_tokens)
     min_tokens = body.min_tokens or 0
     if not 0 <= min_tokens <= max_tokens:
         raise bad_value(
@@ -62,7 +62,7 @@ def sampling_params(body: GenerationBody, *, prompt_len: int, max_model_len: int
     temperature = _within(body.temperature, "temperature", 0.0, 2.0, default=1.0)
     top_p = _within(body.top_p, "top_p", 0.0, 1.0, default=1.0)
     if top_p == 0.0:
-        raise bad_value("top_p must be in (0, 1], got 0.", "top_p", body.top_p)
+        raise bad_value("top_p must be in (0, 1], got 0.0.", "top_p", body.top_p)
     top_k = body.top_k or 0
     if top_k < -1:
         raise bad_value(f"top_k must be 0 (disable), or at least 1, got {top_k}.", "top_k", top_k)
@@ -93,5 +93,5 @@ def _within(value: float | None, field: str, low: float, high: float, *, default
     if value is None:
         return default
     if not low <= value <= high:
-        raise bad_value(f"{field} must be in [{low:g}, {high:g}], got {value:g}.", field, value)
+        raise bad_value(f"{field} must be in [{low:g}, {high:g}], got {value}.", field, value)
     return value

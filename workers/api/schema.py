@@ -7,12 +7,13 @@ ignoring a constraint on the output would be worse than saying so.
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from workers.api.errors import BadRequest, InvalidBody, bad_value
 
+EMPTY_CHAT = "Cannot apply chat template to an empty conversation. Provide at least one message."
 _MAX_SALT_LENGTH = 128
 _SALT_FORBIDDEN = frozenset("@/\\\x00")
 _MAX_SEQUENCES = 1024
@@ -26,6 +27,9 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 class GenerationBody(msgspec.Struct, kw_only=True):
     """What chat and completions share."""
+
+    length_field: ClassVar[str] = "max_tokens"
+    """How the client's API calls `max_tokens`."""
 
     model: str | None = None
     n: int | None = None
@@ -165,10 +169,14 @@ def _check_salt(salt: str | None) -> None:
     if salt is None:
         return
     if not salt:
-        raise BadRequest("cache_salt must be a non-empty string if provided.", param="cache_salt")
+        raise BadRequest(
+            "Parameter 'cache_salt' must be a non-empty string if provided. (parameter=cache_salt)",
+            param="cache_salt",
+        )
     if len(salt) > _MAX_SALT_LENGTH or not _SALT_FORBIDDEN.isdisjoint(salt):
         raise BadRequest(
-            f"cache_salt must be at most {_MAX_SALT_LENGTH} characters, without '@', '/', '\\' or NUL.",
+            f"Parameter 'cache_salt' must be at most {_MAX_SALT_LENGTH} characters and must not contain "
+            "'@', '/', '\\\\', or NUL. (parameter=cache_salt)",
             param="cache_salt",
         )
 
@@ -186,7 +194,11 @@ def _check_supported(body: GenerationBody) -> None:
     }
     for name, is_wanted in wanted.items():
         if is_wanted:
-            raise BadRequest(f"The reference engine does not support `{name}`.", param=name)
+            raise unsupported(name)
+
+
+def unsupported(name: str) -> BadRequest:
+    return BadRequest(f"The reference engine does not support `{name}`.", param=name)
 
 
 def check_completion(body: CompletionBody) -> None:
@@ -212,7 +224,7 @@ def check_chat(body: ChatBody) -> None:
 
 def check_messages(messages: list[dict[str, Any]]) -> None:
     if not messages:
-        raise BadRequest("You must pass at least one message", param="messages")
+        raise BadRequest(EMPTY_CHAT, param="messages")
     for i, message in enumerate(messages):
         if not isinstance(message.get("role"), str):
             raise InvalidBody(

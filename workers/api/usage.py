@@ -32,6 +32,10 @@ class UsageCount:
     def cached_tokens(self) -> int:
         return sum(self._cached.values())
 
+    def created_tokens(self, block_size: int) -> int:
+        """Tokens of a single prompt in blocks that this request added to the cache."""
+        return self.prompt_tokens // block_size * block_size - self.cached_tokens
+
     def body(self, details: dict[str, Any] | None) -> dict[str, Any]:
         """The `usage` object; `details` is None where the engine is configured to say nothing."""
         return {

@@ -3,7 +3,8 @@
     python make_other_apis.py CASES.json OUT.json
 
 Each case has a name, the API's path and a request body; added is the chat that vLLM makes of it before the
-template: messages, tools, and those fields that a template may see.
+template: messages, tools, and those fields that a template may see. Where another chat is made for templates
+that want system messages first, it stands under `system_first`.
 """
 
 import copy
@@ -18,9 +19,9 @@ from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.openai.responses.utils import construct_input_messages, construct_tool_dicts
 
 
-def of_messages(body):
+def of_messages(body, system_first=False):
     request = AnthropicServingMessages.to_chat_completion_request(
-        AnthropicMessagesRequest.model_validate(body)
+        AnthropicMessagesRequest.model_validate(body), merge_inline_system=system_first
     )
     chat = {"messages": request.messages}
     if request.tools:
@@ -63,7 +64,12 @@ def main(cases_file, out_file):
     goldens = []
     for case in json.loads(Path(cases_file).read_text()):
         convert = of_messages if case["api"] == "/v1/messages" else of_responses
-        goldens.append({**case, "chat": convert(copy.deepcopy(case["body"]))})
+        golden = {**case, "chat": convert(copy.deepcopy(case["body"]))}
+        if convert is of_messages:
+            merged = of_messages(copy.deepcopy(case["body"]), system_first=True)
+            if merged["messages"] != golden["chat"]["messages"]:
+                golden["system_first"] = merged
+        goldens.append(golden)
     lines = ",\n".join(json.dumps(golden, ensure_ascii=False, default=plain) for golden in goldens)
     Path(out_file).write_text(f"[\n{lines}\n]\n")
 

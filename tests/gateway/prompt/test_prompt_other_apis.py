@@ -29,7 +29,9 @@ def test_a_request_has_the_prompt_of_the_chat_that_the_engine_makes(
 ) -> None:
     source = (DATA / "templates" / f"{template}.jinja").read_text(encoding="utf-8")
     encoder = LocalEncoder(tiny, RenderOptions(chat_template=source))
-    chat = read_prompt(Endpoint.CHAT, {"model": "m", **case["chat"]})
+    # `tools` needs extensions that engines try templates without, so it counts as one that refuses
+    made = case.get("system_first", case["chat"]) if template == "tools" else case["chat"]
+    chat = read_prompt(Endpoint.CHAT, {"model": "m", **made})
     own = read_prompt(Endpoint(case["api"]), case["body"])
     assert own.messages == case["chat"]["messages"]
     assert encoder.texts(own) == encoder.texts(chat)

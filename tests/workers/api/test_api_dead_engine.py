@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -35,16 +36,23 @@ class FailsAtThirdToken:
         return [Sampled(400) for _ in items]
 
 
-def no_template(_: PromptRequest) -> str:
-    raise PromptError("this model has no chat template")
+@pytest.fixture
+def template() -> list[str]:
+    """What every chat becomes, if anything."""
+    return []
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
+async def client(template: list[str]) -> AsyncIterator[httpx.AsyncClient]:
+    def render(_: PromptRequest) -> str:
+        if not template:
+            raise PromptError("this model has no chat template")
+        return template[0]
+
     config = EngineConfig(model="m", max_model_len=256, num_blocks=64)
     async with AsyncEngine(Engine(config, FailsAtThirdToken())) as engine:
         models = ServedModels(["m"], [], "/m", config.max_model_len, created=1)
-        prompts = Prompts(Tokenizer.from_file(str(TOKENIZER)), no_template, 1000, config.max_model_len)
+        prompts = Prompts(Tokenizer.from_file(str(TOKENIZER)), render, 1000, config.max_model_len)
         metrics = EngineMetrics(config, engine.stats, time.monotonic)
         generation = Generation(
             engine, prompts, models, metrics, 16, "f", report_cached=True, now=time.time, new_id=lambda: "1"
@@ -78,6 +86,51 @@ async def test_a_stream_in_progress_ends_with_an_error_event(client: httpx.Async
     assert len(frames) == 5  # two tokens, the error, [DONE], and what follows the last separator
     assert json.loads(frames[2])["error"]["code"] == 500
     assert frames[3:] == ["[DONE]", ""]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("path", "fields", "before", "error"),
+    [
+        (
+            "/v1/messages",
+            {"max_tokens": 5, "messages": [{"role": "user", "content": "x"}]},
+            ["message_start", "content_block_start", "content_block_delta", "content_block_delta"],
+            {"type": "error", "error": {"type": "internal_error"}},
+        ),
+        (
+            "/v1/responses",
+            {"input": "x"},
+            [
+                "response.created", "response.in_progress", "response.output_item.added",
+                "response.content_part.added", "response.output_text.delta", "response.output_text.delta",
+            ],
+            {"type": "error", "code": "500", "param": None, "sequence_number": 6},
+        ),
+    ],
+)  # fmt: skip
+async def test_streams_of_the_other_apis_end_with_their_error_event(
+    template: list[str], client: httpx.AsyncClient, path: str, fields: dict[str, Any], before: list[str],
+    error: dict[str, Any],
+) -> None:  # fmt: skip
+    template.append("hello")
+    answer = await client.post(path, json={"model": "m", **fields, "stream": True})
+    *frames, last = answer.text.split("\n\n")
+    assert last == ""
+    assert [frame.split("\n")[0].removeprefix("event: ") for frame in frames] == [*before, "error"]
+    told = json.loads(frames[-1].split("data: ")[1])
+    assert "out of memory" in (told.pop("message", None) or told["error"].pop("message"))
+    assert told == error
+
+
+@pytest.mark.anyio
+async def test_a_message_in_progress_ends_with_500(template: list[str], client: httpx.AsyncClient) -> None:
+    template.append("hello")
+    body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
+    answer = await client.post("/v1/messages", json=body)
+    assert answer.status_code == 500
+    assert answer.json()["type"] == "error"
+    assert answer.json()["error"]["type"] == "InternalServerError"
 
 
 @pytest.mark.anyio

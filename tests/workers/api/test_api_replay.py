@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.workers.api.shapes import shape
+
 DATA = Path(__file__).parents[2] / "data"
 RECORDED: dict[str, Any] = json.loads((DATA / "vllm/http_v032.json").read_text())
 ANSWERS: dict[str, Any] = RECORDED["answers"]
@@ -32,15 +34,6 @@ def ask(engine: Any, name: str) -> httpx.Response:
         recorded["method"], engine.url + recorded["path"], content=recorded["body"], headers=headers,
         trust_env=False,
     )  # fmt: skip
-
-
-def shape(value: Any) -> Any:
-    """Fields in their order; values as the names of their types. Lists are like their first item."""
-    if isinstance(value, dict):
-        return [(key, shape(item)) for key, item in value.items()]
-    if isinstance(value, list):
-        return [shape(item) for item in value[:1]]
-    return type(value).__name__
 
 
 @pytest.mark.parametrize("name", ERRORS)
