@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jinja2
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -24,9 +23,7 @@ def wants_system_first(source: str) -> bool:
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     try:
         env.from_string(source).render(messages=list(_TURNS), add_generation_prompt=False)
-    except jinja2.TemplateError:
-        return True
-    except Exception:  # noqa: BLE001  (no engine starts with such a template)
+    except Exception:  # noqa: BLE001  (a template's own refusal, or one that fails in another way)
         return True
     return False
 

@@ -12,7 +12,8 @@ from workers.api.errors import ApiError
 from workers.api.generation import Generation
 from workers.api.http import json_response, read
 from workers.api.messages_answer import MessagesAnswer, error_body
-from workers.api.messages_schema import CountTokensBody, MessagesBody, chat_of, check_body, prompt_chat
+from workers.api.messages_chat import chat_of, prompt_chat
+from workers.api.messages_schema import CountTokensBody, MessagesBody, check_body
 
 
 @dataclass(frozen=True, slots=True)

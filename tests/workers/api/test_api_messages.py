@@ -12,7 +12,8 @@ from workers.api.answer import AnswerInfo, Outcome
 from workers.api.choice import Delta
 from workers.api.errors import BadRequest, InvalidBody
 from workers.api.messages_answer import MessagesAnswer
-from workers.api.messages_schema import CountTokensBody, MessagesBody, chat_of, check_body, prompt_chat
+from workers.api.messages_chat import chat_of, prompt_chat
+from workers.api.messages_schema import CountTokensBody, MessagesBody, check_body
 from workers.api.schema import parse
 from workers.api.usage import UsageCount
 
