@@ -29,8 +29,12 @@ def ratio(part: str, whole: str, where: str = MODEL, by: str = "") -> str:
 
 
 def engines(vllm: str, sglang: str, over: str = "{}") -> str:
-    """What engines say of themselves, each by its own name for it; `over` is what is done with either."""
-    return " or ".join(over.format(f"{name}{{{ENGINE}}}") for name in (f"vllm:{vllm}", f"sglang:{sglang}"))
+    """What engines say of themselves, each by its own name for it; `over` is what is done with either. Of a
+    data-parallel rank of SGLang each scheduler tells the same, and with priorities once more by each."""
+    of_one = over.format(f'sglang:{sglang}{{{ENGINE},priority=""}}')
+    return (
+        f"{over.format(f'vllm:{vllm}{{{ENGINE}}}')} or max without (tp_rank, pp_rank, moe_ep_rank) ({of_one})"
+    )
 
 
 KV_IN_USE = engines("kv_cache_usage_perc", "token_usage")

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from gateway.diagnosis.engine_meters import model_of
 from gateway.diagnosis.facts import Engine, Facts, Replica, WorkerRow, traffic_facts, worker_rows
 from gateway.diagnosis.series import Scrape, Series, parse
 from gateway.errors import UpstreamConnectError, UpstreamProtocolError
@@ -85,8 +86,7 @@ async def watch(
 def _engine(target: _Target, model: str) -> Engine:
     """A worker that was refused has no model in the gateway's eyes; its metrics name it."""
     series = Series(target.scrapes)
-    named = (labels.get("model_name") for labels in series.labels("vllm:num_requests_running"))
-    return Engine(target.url, model or next(filter(None, named), ""), series, target.error, target.offset)
+    return Engine(target.url, model or model_of(series), series, target.error, target.offset)
 
 
 async def _scrape(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gateway.diagnosis.dialects import VLLM, Dialect
+from gateway.diagnosis.engine_meters import Meters, dialect_of
 from gateway.diagnosis.facts import EventsFacts, Facts, Replica, WorkerRow
 from gateway.diagnosis.finding import Evidence, Finding, Severity, percent
 from gateway.fleet.pool import pool_unit
@@ -84,8 +86,7 @@ def events_off(facts: Facts) -> Iterator[Finding]:
             ),
             "the engine publishes no KV events, or the gateway was not told where",
             (
-                'start the engine with --kv-events-config \'{"enable_kv_cache_events": true, "publisher": '
-                '"zmq", "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558"}\'',
+                f"start the engine with {_dialect(facts, row.url).events_flag}",
                 "say where: --worker URL,events=tcp://HOST:5557,replay=tcp://HOST:5558",
             ),
             0.95,
@@ -159,7 +160,7 @@ def token_details_off(facts: Facts) -> Iterator[Finding]:
                     Evidence("answers with cached_tokens", 0.0),
                 ),
                 "usage.prompt_tokens_details is switched off in the engine",
-                ("start the engine with --enable-prompt-tokens-details",),
+                (f"start the engine with {_dialect(facts, worker.partition('#')[0]).details_flag}",),
                 0.95,
             )
 
@@ -195,9 +196,8 @@ def block_sizes(facts: Facts) -> Iterator[Finding]:
     """Engines of one model cut prompts into blocks of unlike sizes."""
     sizes: dict[str, dict[str, int]] = {}
     for engine in facts.engines:
-        for config in engine.series.labels("vllm:cache_config_info"):
-            if (size := config.get("block_size", "")).isdigit():
-                sizes.setdefault(engine.model or "", {})[engine.url] = int(size)
+        for size in Meters(engine.series).block_sizes:
+            sizes.setdefault(engine.model or "", {})[engine.url] = size
     named = {row.url: row.model for _, row in _rows(facts) if row.model}
     pools: dict[str, dict[str, int]] = {}
     for model, of_engines in sizes.items():
@@ -217,13 +217,13 @@ def block_sizes(facts: Facts) -> Iterator[Finding]:
             model,
             "engines of one model use blocks of unlike sizes",
             (Evidence("block sizes", shown), Evidence("common unit", float(unit) if unit else "none")),
-            "they were started with different --block-size; "
+            "they were started with different --block-size (SGLang: --page-size); "
             + (
                 "a larger block is credited only whole, so its worker is promised less"
                 if unit
                 else "their block keys can't be compared, so the odd one out gets no requests"
             ),
-            ("start all engines of a model with one --block-size (16 is vLLM's default)",),
+            ("start all engines of a model with one --block-size or --page-size (16 is vLLM's default)",),
             1.0,
         )
 
@@ -335,6 +335,10 @@ def clock_skew(facts: Facts) -> Iterator[Finding]:
             ),
             0.9,
         )
+
+
+def _dialect(facts: Facts, url: str) -> Dialect:
+    return next((dialect_of(engine.series) for engine in facts.engines if engine.url == url), VLLM)
 
 
 def _rows(facts: Facts) -> Iterator[tuple[Replica, WorkerRow]]:

@@ -40,7 +40,8 @@ async def read_prometheus(
                 _put(row, found, models)
     if not found:
         raise UpstreamProtocolError(
-            f"{url} has no gateway_ or vllm: metrics in the last {window:.0f} s: does it scrape the fleet?"
+            f"{url} has no gateway_, vllm: or sglang: metrics in the last {window:.0f} s: "
+            "does it scrape the fleet?"
         )
     series = {name: Series([points[at] for at in sorted(points)]) for name, points in found.items()}
     replicas = [Replica(name, one) for name, one in series.items() if _gateway(one)]

@@ -75,12 +75,11 @@ class Series:
 
     def values(self, name: str, **labels: str) -> list[float]:
         """A gauge at each scrape, summed over what carries `labels`; scrapes without it are left out."""
-        found: list[float] = []
-        for scrape in self.scrapes:
-            matching = [v for own, v in scrape.samples.get(name, {}).items() if _carries(own, labels)]
-            if matching:
-                found.append(sum(matching))
-        return found
+        return [sum(matching) for matching in self._matching(name, labels)]
+
+    def highest(self, name: str, **labels: str) -> list[float]:
+        """The same of a share: the highest of what carries `labels`, where a sum says nothing."""
+        return [max(matching) for matching in self._matching(name, labels)]
 
     def mean(self, name: str, **labels: str) -> float:
         values = self.values(name, **labels)
@@ -112,6 +111,12 @@ class Series:
                 return low + (bound - low) * (rank - below) / (count - below)
             low, below = (low if math.isinf(bound) else bound), count
         return low
+
+    def _matching(self, name: str, labels: Mapping[str, str]) -> Iterator[list[float]]:
+        for scrape in self.scrapes:
+            matching = [v for own, v in scrape.samples.get(name, {}).items() if _carries(own, labels)]
+            if matching:
+                yield matching
 
     def _grown(self, name: str, labels: Mapping[str, str]) -> Iterator[tuple[Labels, float]]:
         seen: set[Labels] = set()

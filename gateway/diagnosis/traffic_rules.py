@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from gateway.diagnosis.dialects import VLLM
 from gateway.diagnosis.divergence import Divergence
-from gateway.diagnosis.engine_rules import RUNNING, WAITING
+from gateway.diagnosis.engine_meters import Meters, dialect_of
 from gateway.diagnosis.facts import Facts, Replica, TrafficFacts
 from gateway.diagnosis.finding import Evidence, Finding, Severity, percent
 from gateway.diagnosis.turns import TurnRow
@@ -141,7 +142,7 @@ def working_set(facts: Facts) -> Iterator[Finding]:
             "what is asked for again is asked for too late: more other prompts came in between than fit",
             (
                 f"grow the cache to about {near:,} blocks of {traffic.block_size} tokens in all: "
-                "more workers, --gpu-memory-utilization, or fp8 K/V (twice the blocks)",
+                f"more workers, {_memory_flags(facts, model)}, or fp8 K/V (twice the blocks)",
                 "offload K/V to CPU memory",
                 "shorten what is kept per conversation",
             ),
@@ -195,8 +196,8 @@ def hot_spot(facts: Facts) -> Iterator[Finding]:
     """One worker has far more than its share while others idle."""
     pools: dict[str, dict[str, list[float]]] = {}
     for engine in facts.engines:
-        running, waiting = engine.series.values(RUNNING), engine.series.values(WAITING)
-        load = [a + b for a, b in zip(running, waiting, strict=False)]
+        meters = Meters(engine.series)
+        load = [a + b for a, b in zip(meters.running, meters.waiting, strict=False)]
         if load:
             pools.setdefault(engine.model, {})[engine.url] = load
     for model, pool in sorted(pools.items()):
@@ -242,6 +243,12 @@ def _models(facts: Facts) -> Iterator[tuple[Replica, str, TrafficFacts]]:
                 best[model] = (replica, traffic)
     for model, (replica, traffic) in sorted(best.items()):
         yield replica, model, traffic
+
+
+def _memory_flags(facts: Facts, model: str) -> str:
+    """Of the engines that serve it."""
+    flags = {dialect_of(engine.series).memory_flag for engine in facts.engines if engine.model == model}
+    return " or ".join(sorted(flags)) or VLLM.memory_flag
 
 
 def _replies(rows: list[TurnRow]) -> int:

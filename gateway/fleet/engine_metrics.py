@@ -8,10 +8,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 # engine's metric → its labels for block size and number of blocks
-_CACHE_CONFIG = {
-    "vllm:cache_config_info": ("block_size", "num_gpu_blocks"),
-    "sglang:cache_config_info": ("page_size", "num_pages"),
+_CONFIG_LABELS = {
+    "vllm:cache_config_info": {"block_size": "block_size", "num_gpu_blocks": "num_blocks"},
+    "sglang:cache_config_info": {"page_size": "block_size", "num_pages": "num_blocks"},
 }
+# SGLang 0.5.11 and later: gauges in place of labels
+_CONFIG_GAUGES = {"sglang:page_size": "block_size", "sglang:num_pages": "num_blocks"}
+_RANK_LABELS = ("engine", "dp_rank")
+"""vLLM's and SGLang's name of the data-parallel rank; absent where there is one alone."""
 
 
 def samples(text: str, names: Iterable[str]) -> Iterator[Sample]:
@@ -30,13 +34,15 @@ def samples(text: str, names: Iterable[str]) -> Iterator[Sample]:
 def cache_config(text: str, rank: int = 0) -> dict[str, int]:
     """`block_size` in tokens and `num_blocks` of the engine's rank, where it says so."""
     found: dict[str, int] = {}
-    for sample in samples(text, _CACHE_CONFIG):
+    for sample in samples(text, (*_CONFIG_LABELS, *_CONFIG_GAUGES)):
         labels = sample.labels
-        if labels.get("engine", str(rank)) != str(rank):
+        if any(labels.get(label, str(rank)) != str(rank) for label in _RANK_LABELS):
             continue
-        size, count = _CACHE_CONFIG[sample.name]
-        for name, label in (("block_size", size), ("num_blocks", count)):
-            value = labels.get(label, "")
+        if name := _CONFIG_GAUGES.get(sample.name):
+            said = {name: f"{sample.value:.0f}"}
+        else:
+            said = {name: labels.get(own, "") for own, name in _CONFIG_LABELS[sample.name].items()}
+        for name, value in said.items():
             if value.isascii() and value.isdigit() and int(value) > 0:
                 found[name] = int(value)
     return found

@@ -192,20 +192,6 @@ REPLICAS = Board(
                     lowest=0,
                     quiet=True,
                 ),
-                Panel(
-                    "Own tasks that failed",
-                    "Over the time shown; each was begun again. Anything here is a fault of the gateway's: its "
-                    "log has the error.",
-                    (
-                        Query(
-                            f"sum by (task) (increase(gateway_tasks_failed_total{{{REPLICA}}}[$__range]))",
-                            "{{task}}",
-                            now=True,
-                        ),
-                    ),
-                    kind="bargauge",
-                    quiet=True,
-                ),
                 _each(
                     "Changes that wait for Redis",
                     "Entries that its writer has and Redis does not yet.",
@@ -228,6 +214,26 @@ REPLICAS = Board(
                     "Placements never told",
                     "Peers did not learn where these requests went; a second.",
                     f"rate(gateway_sharing_placements_dropped_total{{{REPLICA}}}{RATE})",
+                ),
+            ),
+        ),
+        Row(
+            "The gateway's own tasks",
+            (
+                Panel(
+                    "Own tasks that failed",
+                    "Over the time shown; each was begun again. Anything here is a fault of the gateway's: its "
+                    "log has the error.",
+                    (
+                        Query(
+                            f"sum by (task) (increase(gateway_tasks_failed_total{{{REPLICA}}}[$__range]))",
+                            "{{task}}",
+                            now=True,
+                        ),
+                    ),
+                    kind="bargauge",
+                    width=24,
+                    quiet=True,
                 ),
             ),
         ),

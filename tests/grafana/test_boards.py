@@ -119,6 +119,9 @@ def test_engines_of_both_kinds_are_shown(tmp_path: Path) -> None:
         f"sglang:token_usage{labels['s']}": "0.28x10",
         f"sglang:num_queue_reqs{labels['s']}": "7x10",
         f"sglang:num_retracted_requests_total{labels['s']}": "0+120x10",
+        # a second pipeline stage, and one of the priorities: said already
+        'sglang:num_queue_reqs{instance="s",model_name="m",tp_rank="0",pp_rank="1"}': "7x10",
+        'sglang:num_queue_reqs{instance="s",model_name="m",tp_rank="0",priority="5"}': "4x10",
     }
     expected = {
         "K/V memory in use": {"v": 0.5, "s": 0.28},

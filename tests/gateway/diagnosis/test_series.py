@@ -56,6 +56,8 @@ def test_gauges_are_summed_over_what_matches() -> None:
     assert one.values("vllm:num_requests_running") == [3, 9]
     assert one.mean("vllm:num_requests_running", engine="0") == 5
     assert one.peak("vllm:num_requests_running") == 9
+    assert one.highest("vllm:num_requests_running") == [2, 8]
+    assert one.highest("vllm:num_requests_running", engine="1") == [1, 1]
     assert one.last("vllm:unknown") is None
     assert one.mean("vllm:unknown") == 0.0
     assert one.seconds == 1.0
