@@ -63,6 +63,7 @@ check: $(VENV)/.dev ## ruff, mypy strict, import-linter
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy deploy/helm/sync.py
 	$(BIN)/lint-imports
 
 demo: $(VENV)/.run $(MODEL_STAMP) ## cold against warm, affinity against round robin, measured on two workers
@@ -101,6 +102,11 @@ check-logits: $(VENV)/.run ## the engine's logits against transformers' (install
 chart: $(VENV)/.run ## the Helm chart's copies of dashboards and alerts, and its README
 	$(BIN)/python deploy/helm/sync.py
 .PHONY: chart
+
+pictures: $(VENV)/.dev ## docs/images anew: boards and live page, of fleets of its own (ten minutes); PICTURES=folder, MINUTES=5
+	$(BIN)/python -m tests.e2e.pictures $(PICTURES) $(MINUTES)
+PICTURES := docs/images
+.PHONY: pictures
 
 replay-study: $(VENV)/.run ## all numbers of the routing study (docs/routing-study.md), in virtual time; an hour and a half of one core
 	@exec $(BIN)/python -m benchmarks.replay.study $(STUDY_ARGS)

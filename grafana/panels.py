@@ -170,21 +170,32 @@ def dashboard(board: Board) -> Json:
     }  # fmt: skip
 
 
-def _layout(rows: Sequence[Row]) -> list[Json]:
-    """Panels from left to right, a new line where the width is used up."""
-    out: list[Json] = []
+def places(rows: Sequence[Row]) -> list[tuple[int, int, Row | Panel]]:
+    """(x, y, what stands there): each row's heading, then its panels from left to right, a new line where the
+    width is used up."""
+    found: list[tuple[int, int, Row | Panel]] = []
     y = 0
     for row in rows:
-        head = {"type": "row", "title": row.title, "collapsed": False, "panels": []}
-        out.append({**head, "id": len(out) + 1, "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1}})
+        found.append((0, y, row))
         y, x, tallest = y + 1, 0, 0
         for panel in row.panels:
             if x + panel.width > COLUMNS:
                 y, x, tallest = y + tallest, 0, 0
-            place = {"x": x, "y": y, "w": panel.width, "h": panel.height}
-            out.append({**_panel(panel), "id": len(out) + 1, "gridPos": place})
+            found.append((x, y, panel))
             x, tallest = x + panel.width, max(tallest, panel.height)
         y += tallest
+    return found
+
+
+def _layout(rows: Sequence[Row]) -> list[Json]:
+    out: list[Json] = []
+    for number, (x, y, item) in enumerate(places(rows), 1):
+        if isinstance(item, Row):
+            head = {"type": "row", "title": item.title, "collapsed": False, "panels": []}
+            out.append({**head, "id": number, "gridPos": {"x": x, "y": y, "w": COLUMNS, "h": 1}})
+        else:
+            place = {"x": x, "y": y, "w": item.width, "h": item.height}
+            out.append({**_panel(item), "id": number, "gridPos": place})
     return out
 
 

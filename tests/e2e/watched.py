@@ -6,7 +6,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,8 @@ from tests.servers import Server, standalone
 MODEL = "sim"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SYSTEM = "You help customers of a shop for garden tools, politely and briefly, in complete sentences. " * 8
+CLIENTS = 3
+"""Of one shop: each has a system prompt of its own."""
 
 
 @dataclass
@@ -43,10 +45,11 @@ class Traffic:
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
-    def start(self, clients: int = 3) -> None:
+    def start(self, clients: int = CLIENTS, first: int = 0) -> None:
+        """`first` is the first one's number: others ask other questions, and of other shops."""
         self._threads = [
             threading.Thread(target=self._client, args=(i,), name=f"client {i}", daemon=True)
-            for i in range(clients)
+            for i in range(first, first + clients)
         ]
         for thread in self._threads:
             thread.start()
@@ -59,14 +62,18 @@ class Traffic:
     def _client(self, number: int) -> None:
         draw = random.Random(number)
         turns: list[dict[str, str]] = []
+        shop = number // CLIENTS
+        system = f"This is shop {shop}. {SYSTEM}" if shop else SYSTEM
         with httpx.Client(trust_env=False, timeout=60) as http:
             while not self._stop.wait(0.05):
                 url = draw.choice(self.replicas).url
                 with contextlib.suppress(httpx.TransportError):  # a replica may be told to end
-                    self._one(http, url, draw, turns)
+                    self._one(http, url, draw, system, turns)
                 self.asked += 1
 
-    def _one(self, http: httpx.Client, url: str, draw: random.Random, turns: list[dict[str, str]]) -> None:
+    def _one(
+        self, http: httpx.Client, url: str, draw: random.Random, system: str, turns: list[dict[str, str]]
+    ) -> None:
         dice = draw.random()
         if dice < 0.05:
             http.post(url + "/v1/chat/completions", json={"model": "unknown", "messages": []})
@@ -81,7 +88,7 @@ class Traffic:
         turns.append({"role": "user", "content": f"Question {draw.randrange(1000)}: is rust a problem?"})
         body = {
             "model": MODEL,
-            "messages": [{"role": "system", "content": SYSTEM}, *turns],
+            "messages": [{"role": "system", "content": system}, *turns],
             "max_tokens": 8,
             "stream": dice < 0.85,
             "ignore_eos": True,
@@ -95,13 +102,20 @@ class Traffic:
 
 
 @contextmanager
-def watched(folder: Path) -> Iterator[Watched]:
+def watched(
+    folder: Path, model: str = "tiny", processes: Sequence[int] = (1, 1), gateway_args: Sequence[str] = ()
+) -> Iterator[Watched]:
+    """`processes`: of each replica."""
     with standalone(folder / "redis") as redis, site(folder / "site", redis.url) as here:
-        engines = [here.engine("tiny") for _ in range(2)]
+        engines = [here.engine(model) for _ in range(2)]
         here.wait(*engines)
-        replicas = [here.gateway("--discovery", "redis", engines=engines) for _ in range(2)]
+        several = [("--processes", str(n)) if n > 1 else () for n in processes]
+        replicas = [
+            here.gateway("--discovery", "redis", *gateway_args, *args, engines=engines) for args in several
+        ]
         here.wait(*replicas, workers=2)
-        wait_until(lambda: all(r.metric("gateway_peers") == 1 for r in replicas), 60, "peers")
+        others = sum(processes) - 1
+        wait_until(lambda: all(r.metric("gateway_peers") == others for r in replicas), 60, "peers")
         jobs = {
             "prefix-gateway": [replica.admin.removeprefix("http://") for replica in replicas],
             "engines": [engine.url.removeprefix("http://") for engine in engines],

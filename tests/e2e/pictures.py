@@ -1,0 +1,83 @@
+"""`make pictures`: those of docs/images, of fleets that are started for it.
+
+    python -m tests.e2e.pictures FOLDER [MINUTES]
+
+Two simulated engines behind two replicas (one of two processes) that share through a Valkey; chats over one
+system prompt, strangers, mistakes, clients that leave; a rush, and an engine that dies and comes back. Boards
+are drawn from what a real Prometheus saw of it, the live page is photographed in a browser, and a fleet of a
+hundred workers gets the board of workers once more.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from grafana.boards.workers import WORKERS
+from grafana.pictures import draw
+from grafana.source import Source
+from tests.e2e.hundred import hundred
+from tests.e2e.page_pictures import page_pictures
+from tests.e2e.watched import CLIENTS, Traffic, Watched, watched
+from workers.model.resolve import locate_model
+
+ENGINE = "sim:400us-per-token,10ms-per-step,num_blocks=900"
+"""A cold prompt of 500 tokens takes 0.2 s, a warm one a tenth of it; 14,400 tokens of cache are full soon."""
+RUSH_CLIENTS = 9
+
+
+def _lived_through(fleet: Watched, minutes: float) -> None:
+    """A fifth of the time each: calm, a rush, calm, an engine less, calm."""
+    fifth = 60 * minutes / 5
+    time.sleep(fifth)
+    with _more(fleet, RUSH_CLIENTS, first=2 * CLIENTS):
+        time.sleep(fifth)
+    time.sleep(fifth)
+    fleet.site.kill(fleet.engines[0].process)
+    time.sleep(fifth)
+    fleet.site.restart(fleet.engines[0])
+    fleet.site.wait(*fleet.replicas, workers=2)
+    time.sleep(fifth)
+
+
+@contextmanager
+def _more(fleet: Watched, clients: int, first: int) -> Iterator[None]:
+    traffic = Traffic(fleet.replicas)
+    traffic.start(clients, first)
+    try:
+        yield
+    finally:
+        traffic.stop()
+
+
+def main() -> int:
+    if len(sys.argv) not in (2, 3):
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    images, minutes = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) == 3 else 5.0
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        tokenizer = f"sim={locate_model('tiny')}"  # whose the simulated engines speak
+        with (
+            watched(folder / "two", ENGINE, (1, 2), ("--tokenizer", tokenizer)) as fleet,
+            _more(fleet, CLIENTS, first=CLIENTS),
+        ):
+            print(f"five spells of traffic, {minutes:g} minutes", flush=True)
+            _lived_through(fleet, minutes)
+            draw(Source(fleet.prometheus.url, minutes), images)
+            print("the live page", flush=True)
+            page_pictures(fleet.replicas[0].admin, images)
+        print("a hundred workers, two minutes", flush=True)
+        with hundred(folder / "hundred") as watcher:
+            time.sleep(90)
+            draw(Source(watcher.url, 2), folder, [WORKERS])
+            (folder / f"{WORKERS.uid}.png").replace(images / f"{WORKERS.uid}-100.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
