@@ -143,9 +143,12 @@ live-study: $(VENV)/.run ## hit rate, balance, TTFT: ours and each installed pee
 micro: $(VENV)/.run ## what single steps cost: keys, match, events, tokens, scores
 	@exec $(BIN)/python -m benchmarks.micro $(MICRO_ARGS)
 
+calls: $(VENV)/.run ## how often Python is called for a request and for a chunk, by module
+	@exec $(BIN)/python -m benchmarks.calls $(CALLS_ARGS)
+
 bench-peers: ## the peers of `make bench` and `make live-study`, each in its own .cache/peers (nginx: your system's)
 	for peer in sglang-router smg vllm-router; do \
 	  test -x .cache/peers/$$peer/bin/python || $(PYTHON) -m venv .cache/peers/$$peer; \
 	  .cache/peers/$$peer/bin/python -m pip install -q --disable-pip-version-check $$peer || echo "$$peer: left out"; \
 	done
-.PHONY: bench live-study bench-peers
+.PHONY: bench live-study bench-peers calls

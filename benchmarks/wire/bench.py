@@ -122,7 +122,8 @@ class Bench:
         with ExitStack() as stack:
             for command in router.beside:
                 stack.enter_context(running(self.other_core, command, self.scratch / "beside.log"))
-            process = stack.enter_context(running(self.router_cores, router.command, log))
+            cores = router.cores or self.router_cores
+            process = stack.enter_context(running(cores, router.command, log))
             self._await_answer(router, process, log)
             self._await_blocks(router)
             return _Turn(self.ports.public, process.pid, dict(router.headers), self.seconds).all()
@@ -184,8 +185,9 @@ class _Turn:
         _latency(figures, "half_8000", half)
         figures["failed_half"] = half.failed
         made = prompts(200, 512, stream=False, headers=self._headers)
-        asking = saturate(self._port, made, connections=CONNECTIONS, seconds=self._seconds)
-        figures["per_second"] = asyncio.run(asking)
+        for name, fresh in (("per_second", False), ("fresh_per_second", True)):
+            asking = saturate(self._port, made, connections=CONNECTIONS, seconds=self._seconds, fresh=fresh)
+            figures[name] = asyncio.run(asking)
         return figures
 
     @staticmethod

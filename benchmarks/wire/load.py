@@ -114,8 +114,11 @@ async def run(
     return result
 
 
-async def saturate(port: int, requests: Sequence[bytes], *, connections: int, seconds: float) -> float:
-    """Answers a second where each of `connections` asks again as soon as it has its answer."""
+async def saturate(
+    port: int, requests: Sequence[bytes], *, connections: int, seconds: float, fresh: bool = False
+) -> float:
+    """Answers a second where each of `connections` asks again as soon as it has its answer; with `fresh` each
+    time over a connection of its own."""
     loop, done = asyncio.get_running_loop(), 0
     end = loop.time() + seconds
 
@@ -127,6 +130,9 @@ async def saturate(port: int, requests: Sequence[bytes], *, connections: int, se
             if await connection.send(requests[n % len(requests)]):
                 done += 1
             n += connections
+            if fresh:
+                connection.transport.close()
+                _, connection = await loop.create_connection(_Exchange, "127.0.0.1", port)
         connection.transport.close()
 
     began = loop.time()

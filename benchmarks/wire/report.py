@@ -28,7 +28,8 @@ def median_rows(rounds: Sequence[Rows]) -> dict[str, dict[str, float]]:
 def table(rows: Rows) -> str:
     """Every router; times are what it adds to those of an engine asked directly."""
     head = ["router", "CPU µs, JSON 200", "JSON 8,000", "a chunk", "added p50 / p99 ms, JSON 200"]
-    head += ["first byte 200", "first byte 8,000", "the same, half load", "answers/s", "resting"]
+    head += ["first byte 200", "first byte 8,000", "the same, half load", "answers/s"]
+    head += ["each on a new connection", "resting"]
     lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
     for name, row in rows.items():
         if name == "direct":
@@ -40,6 +41,7 @@ def table(rows: Rows) -> str:
             f"{row['cpu_us_chunk']:.1f}",
             *(_added(rows, name, key) for key in ("json_200", "stream_200", "stream_8000", "half_8000")),
             f"{row['per_second']:.0f}",
+            f"{row['fresh_per_second']:.0f}",
             f"{100 * row['idle']:.1f} %",
         )
         lines.append("| " + " | ".join(cells) + " |")

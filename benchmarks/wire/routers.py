@@ -23,6 +23,7 @@ PYTHON = os.environ.get("BENCH_PYTHON", sys.executable)
 TOKENIZER = Path("tests/data/tokenizers/vllm-tiny")
 BLOCKS = 1_000_000
 """In the index of the variant whose engines publish events."""
+TWO_CORES = "ours, bytes, two processes on two cores"
 EVENT_RATE = 10_000
 """Blocks that they store a second then, and as many they remove."""
 
@@ -37,6 +38,8 @@ class Router:
     """What has to run for it, on the other core."""
     blocks: int = 0
     """To wait for, in its index, before it is measured."""
+    cores: str = ""
+    """Of its own; empty: those of all routers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,9 @@ class Ports:
         return self.public + 1
 
 
-def ours(ports: Ports, scratch: Path) -> list[Router]:
-    """Our gateway in the forms whose costs differ, cheapest first."""
+def ours(ports: Ports, scratch: Path, two_cores: str = "") -> list[Router]:
+    """Our gateway in the forms whose costs differ, cheapest first. `two_cores` are those of two processes
+    that share none; empty where there are not enough."""
     key = "pgw-" + "k" * 40
     hashed = hashlib.sha256(key.encode()).hexdigest()
     tokens = ("--tokenizer", f"{MODEL}={TOKENIZER}")
@@ -78,6 +82,9 @@ def ours(ports: Ports, scratch: Path) -> list[Router]:
     if redis := _redis(ports.redis, scratch):
         shared = ("--processes", "2", "--redis-url", f"redis://127.0.0.1:{ports.redis}")
         made.append(Router("ours, two processes", _serve(ports, quiet, *tokens, *shared), beside=(redis,)))
+        if two_cores:
+            command = _serve(ports, quiet, "--tokenizer", f"{MODEL}=bytes", *shared)
+            made.append(Router(TWO_CORES, command, beside=(redis,), cores=two_cores))
     return made
 
 
