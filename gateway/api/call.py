@@ -90,6 +90,7 @@ class Call(msgspec.Struct):
 async def understand(
     endpoint: ProxiedEndpoint,
     scope: Any,
+    lookup: Mapping[bytes, bytes],
     body: bytes,
     *,
     door: Door,
@@ -97,17 +98,19 @@ async def understand(
     max_body: int,
     ask_for_usage: bool,
 ) -> Call:
-    """Raises ClientError for what no worker should see: broken JSON, unknown encodings, fields that the door
-    refuses."""
+    """`lookup` has the first header of each name. Raises ClientError for what no worker should see: broken
+    JSON, unknown encodings, fields that the door refuses."""
     headers: Headers = scope["headers"]
-    lookup = dict(reversed(headers))
     encoding = lookup.get(b"content-encoding")
     if encoding is not None and body:
         body = await decode_body(body, encoding, max_body)
-    fields = await _fields(endpoint, lookup, body)
+    if len(body) <= _LONG:
+        fields = _fields(endpoint, lookup, body)
+    else:
+        fields = await _long_fields(endpoint, lookup, body)
     dropped: list[str] = []
     salts: tuple[str, ...] = ()
-    kind = form_kind(headers)
+    kind = form_kind(headers, lookup)
     if fields is not None:
         dropped = door.fields_in(fields)
         if doubtful := door.doubtful_in(body, fields):
@@ -154,21 +157,37 @@ def _speaks_as_a_form(body: bytes, kind: FormKind, door: Door) -> bool:
     return bool(judged.dropped or judged.salts)
 
 
-async def _fields(endpoint: ProxiedEndpoint, headers: Mapping[bytes, bytes], body: bytes) -> Fields | None:
-    kind = headers.get(b"content-type", b"")
-    if endpoint.prompt is not None or (body and b"json" in kind.lower()):
-        return await _parse(body)
+def _fields(endpoint: ProxiedEndpoint, headers: Mapping[bytes, bytes], body: bytes) -> Fields | None:
+    if _is_json(endpoint, headers, body):
+        return parse_object(body)
     if body.lstrip()[:1] != b"{":
         return None
     # not called JSON, but an engine may still read it so, and the door must see what the engine sees
     try:
-        return await _parse(body)
+        return parse_object(body)
     except InvalidRequest:
         return None
 
 
-async def _parse(body: bytes) -> Fields:
-    return await parse_long(body) if len(body) > _LONG else parse_object(body)
+async def _long_fields(
+    endpoint: ProxiedEndpoint, headers: Mapping[bytes, bytes], body: bytes
+) -> Fields | None:
+    """The same, in steps."""
+    must = _is_json(endpoint, headers, body)
+    if not must and body.lstrip()[:1] != b"{":
+        return None
+    try:
+        return await parse_long(body)
+    except InvalidRequest:
+        if must:
+            raise
+        return None
+
+
+def _is_json(endpoint: ProxiedEndpoint, headers: Mapping[bytes, bytes], body: bytes) -> bool:
+    if endpoint.prompt is not None:
+        return True
+    return bool(body) and b"json" in headers.get(b"content-type", b"").lower()
 
 
 def _prompt(

@@ -8,9 +8,12 @@ Under another server, or behind a middleware that has to see the messages, it is
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.upstream.headers import Headers
@@ -27,13 +30,65 @@ _LARGE = 16 * 1024
 """Bytes that are not copied to be written in one piece."""
 
 
+class _NobodyWaits:
+    """In place of an event, until somebody does."""
+
+    def set(self) -> None:
+        pass
+
+
+_NOBODY_WAITS = _NobodyWaits()
+
+
+class Cycle(RequestResponseCycle):
+    """uvicorn's, made of what differs from request to request, with its outlet in its scope."""
+
+    logger = access_logger = logging.getLogger("uvicorn.error")
+    access_log = False
+    message_event: Any = _NOBODY_WAITS
+    disconnected = False
+    more_body = True
+    response_started = False
+    response_complete = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+
+    def __init__(  # the base's own would set all of these for each request
+        self,
+        scope: Any,
+        transport: Any,
+        flow: FlowControl,
+        default_headers: Headers,
+        *,
+        expect_100_continue: bool,
+        keep_alive: bool,
+        on_response: Callable[[], None],
+    ) -> None:
+        self.scope = scope
+        self.transport = transport
+        self.flow = flow
+        self.default_headers = default_headers
+        self.waiting_for_100_continue = expect_100_continue
+        self.keep_alive = keep_alive
+        self.on_response = on_response
+        self.body = bytearray()
+        scope[DIRECT] = DirectOutlet(self)
+
+    async def receive(self) -> Any:
+        if self.message_event is _NOBODY_WAITS:
+            self.message_event = asyncio.Event()
+            if self.body or not self.more_body:
+                self.message_event.set()
+        return await super().receive()
+
+
 class DirectOutlet:
-    """An `gateway.upstream.outlet.Outlet` on one of uvicorn's request cycles, whose state it keeps true, so
+    """A `gateway.upstream.outlet.Outlet` on one of uvicorn's request cycles, whose state it keeps true, so
     that the rest of the server (keep-alive, pipelining, shutdown) sees an answer like any other."""
 
     __slots__ = ("_chunked", "_cycle", "_flow", "_head", "_left", "_on_gone", "_resumed")
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
         self._flow: Flow | None = None
         self._head = b""
@@ -152,6 +207,8 @@ class DirectOutlet:
 
     def close(self) -> None:
         self._flow = self._on_gone = None
+        # or scope, cycle and outlet hold each other, and only the collector would find them
+        self._cycle.scope.pop(DIRECT, None)  # type: ignore[misc]
 
     # -- from the connection ------------------------------------------------------------------------------
 

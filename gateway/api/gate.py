@@ -146,7 +146,7 @@ class Gate:
         """Raises Unauthorized or RateLimited. Who enters must leave."""
         key = await self.identify(headers)
         if key is None:
-            return Visit()
+            return NOBODY
         if not key.limits.any:
             return Visit(key, self, Ticket(key.id, key.limits, 0))
         try:
@@ -178,11 +178,15 @@ class Gate:
         return found
 
 
+NOBODY = Visit()
+"""Of whoever has shown no key, and need not: there is nothing to hold."""
+
+
 class OpenGate:
     """Where no keys are asked for."""
 
     async def enter(self, headers: Headers, endpoint: ProxiedEndpoint) -> Visit:
-        return Visit()
+        return NOBODY
 
     async def identify(self, headers: Headers) -> ApiKey | None:
         return None

@@ -28,18 +28,16 @@ _DROPPED = {
     for anonymous in (False, True)
     for traced in (False, True)
 }
-_MAX_ID = 128
+_ID = re.compile(rb"[!-~]{1,128}")
+"""What is fit to be logged and echoed."""
 _TRACEPARENT = re.compile(
     rb"[0-9a-f]{2}-(?!0{32})(?P<trace>[0-9a-f]{32})-[0-9a-f]{16}-(?P<flags>[0-9a-f]{2})(-.*)?"
 )
 
 
-def request_id(headers: Headers, mint: Callable[[], str]) -> bytes:
-    """The client's own where it is fit to be logged and echoed, else a new one."""
-    given = value_of(headers, b"x-request-id")
-    if given is not None and 0 < len(given) <= _MAX_ID and all(0x20 < byte < 0x7F for byte in given):
-        return given
-    return mint().encode()
+def request_id(given: bytes | None, mint: Callable[[], str]) -> bytes:
+    """The client's own (`given`, its ``X-Request-Id``) where it is fit, else a new one."""
+    return mint().encode() if given is None or _ID.fullmatch(given) is None else given
 
 
 def trace_id(headers: Headers) -> str:
@@ -68,12 +66,12 @@ def headers_to_worker(
     drop = _DROPPED[readable, not with_authorization or own_authorization is not None, bool(trace)]
     if blocked:
         drop = drop.union(blocked)
-    # servers that read `_` as `-` would take these for the ones that are dropped
-    out = [
-        header
-        for header in end_to_end(headers, drop)
-        if header[0].find(b"_") < 0 or header[0].replace(b"_", b"-") not in drop
-    ]
+    out = end_to_end(headers, drop)
+    for header in out:
+        if header[0].find(b"_") >= 0:
+            # servers that read `_` as `-` would take these for the ones that are dropped
+            out = [header for header in out if header[0].replace(b"_", b"-") not in drop]
+            break
     if readable:
         out.append((b"accept-encoding", b"identity"))
     if own_authorization is not None:

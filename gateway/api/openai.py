@@ -13,6 +13,7 @@ from gateway.api.headers import request_id
 from gateway.api.serve import ProxyService, new_request_id
 from gateway.auth.keys import ApiKey
 from gateway.errors import MethodNotAllowed, ModelNotFound, NotFound, Unauthorized
+from gateway.upstream.headers import value_of
 from gateway.upstream.outlet import Send
 
 ModelEntries = Callable[[], Iterable[Mapping[str, Any]]]
@@ -63,7 +64,8 @@ class PublicApp:
             answer = self._own_answer(method, path, endpoint.methods if endpoint is not None else None, key)
         except Unauthorized as error:
             answer = error_answer(error)
-        answer.headers.append((b"x-request-id", request_id(scope["headers"], self._new_id)))
+        given = value_of(scope["headers"], b"x-request-id")
+        answer.headers.append((b"x-request-id", request_id(given, self._new_id)))
         if answer.status != 204:
             answer.headers.append((b"content-length", b"%d" % len(answer.body)))
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})

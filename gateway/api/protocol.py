@@ -10,17 +10,19 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
 from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserUpgrade, parse_url
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from gateway.api.direct import DIRECT, DirectOutlet
+from gateway.api.direct import DIRECT, Cycle, DirectOutlet
 
 _PARTING_BYTES = 1024 * 1024
 _PARTING_S = 1.0
@@ -66,7 +68,23 @@ _BAD_VERSION = "Invalid HTTP version"
 _UNKNOWN_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40} /[^\s]* HTTP/1\.[0-9]\r?\n")
 
 
+_Request: TypeAlias = "asyncio.Future[tuple[RequestResponseCycle, Any] | None]"
+"""One to come, with its application; None where no more will."""
+
+
+@lru_cache(maxsize=64)
+def _paths(url: bytes) -> tuple[str, bytes, bytes]:
+    """(path, decoded; path as it came; query) of a request's target: nearly all ask for one of a few. Raises
+    HttpParserError."""
+    parts = parse_url(url)
+    path = parts.path.decode("ascii")
+    return unquote(path) if "%" in path else path, parts.path, parts.query or b""
+
+
 class GuardedProtocol(HttpToolsProtocol):
+    """Where the parser's callbacks do as uvicorn's do they say so here again: a request has a dozen of them,
+    and each handed on is a call more."""
+
     def __init__(
         self,
         config: Config,
@@ -89,12 +107,17 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refusal = _MALFORMED
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
+        self._rest_timer: asyncio.TimerHandle | None = None
+        self._rests_since: float | None = None
+        """When its last answer was out, on the loop's clock; None while one is asked for."""
         self._leave: _Leave
         self._parting = False
         self._parting_bytes = 0
         self._parting_timer: asyncio.TimerHandle | None = None
         self._outlet: DirectOutlet | None = None
         """Of the request that is being answered; another may have come behind it."""
+        self._idle: tuple[asyncio.Task[None], _Request] | None = None
+        """The task that waits for the next request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -107,9 +130,12 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
         self._stop_send_timer()
-        if self._parting_timer is not None:
-            self._parting_timer.cancel()
+        for timer in (self._parting_timer, self._rest_timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+        if self._idle is not None and not self._idle[1].done():
+            self._idle[1].set_result(None)
         if self._outlet is not None:
             self._outlet.left()
 
@@ -142,7 +168,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.parser is None or self.transport.is_closing():
             return  # refused already; what still comes is not looked at
         self._only_framing = True
-        self._unset_keepalive_if_required()
+        self._rests_since = None
         try:
             self._parse(data)
         except HttpParserError as error:
@@ -189,19 +215,22 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._head_again:
             return
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
         self._in_head, self._head_bytes = True, 0
 
     def on_url(self, url: bytes) -> None:
         if not self._head_again:
-            super().on_url(url)
+            self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Trailers are counted and dropped: no field that we know may come as one (RFC 9110, 6.5.1)."""
         if self._head_again:
             return
         if not self._in_body:
-            super().on_header(name, value)
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
             return
         self._trailers += 1
         self._trailer_bytes += len(name) + len(value) + 4
@@ -214,7 +243,8 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._upgrade_asked = self.parser.should_upgrade()
         self._in_head = False
-        self._stop_head_timer()
+        if self._head_timer is not None:
+            self._stop_head_timer()
         self._check_head()
         self._in_body, self._only_framing = True, False
         self._body_begun = False
@@ -223,29 +253,33 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _begin_cycle(self) -> None:
         """The request's head is whole: an application gets it, or it waits behind the one before it."""
-        scope, version = self.scope, self.parser.get_http_version()
-        url = parse_url(self.url)
-        path = url.path.decode("ascii")
-        scope["method"] = self.parser.get_method().decode("ascii")
-        scope["http_version"] = version
-        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
-        scope["raw_path"] = self.root_path.encode("ascii") + url.path
-        scope["query_string"] = url.query or b""
+        version = self.parser.get_http_version()
+        path, raw_path, query = _paths(self.url)
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "method": self.parser.get_method().decode("ascii"),
+            "root_path": self.root_path,
+            "path": self.root_path + path,
+            "raw_path": self.root_path.encode("ascii") + raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            "state": self.app_state.copy(),
+        }
         before = self.cycle
-        cycle = self.cycle = RequestResponseCycle(
-            scope=scope,
-            transport=self._leave,  # type: ignore[arg-type]  # as much of one as a cycle uses
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
+        cycle = self.cycle = Cycle(
+            scope,
+            self._leave,
+            self.flow,
+            self.server_state.default_headers,
             expect_100_continue=self.expect_100_continue,
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
-        scope[DIRECT] = DirectOutlet(cycle)  # type: ignore[literal-required]
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)
         else:
@@ -254,27 +288,77 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._outlet = cycle.scope[DIRECT]  # type: ignore[literal-required]
-        super()._start_asgi_task(cycle, app)
+        if self._idle is None:
+            task = self.loop.create_task(self._run_asgi(cycle, app))
+            task.add_done_callback(self.tasks.discard)
+        else:
+            task, request = self._idle
+            self._idle = None
+            request.set_result((cycle, app))
+        self.tasks.add(task)
+
+    async def _run_asgi(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """One request after the other: a task is dear to make, and to forget. Where the next comes while this
+        one's has its last word to say, it gets a task of its own, and one of the two stays."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine that runs has one
+        while True:
+            await cycle.run_asgi(app)
+            self.tasks.discard(task)
+            if self._idle is not None or self.parser is None:
+                return
+            request: _Request = self.loop.create_future()
+            self._idle = task, request
+            following = await request
+            if following is None:
+                return
+            cycle, app = following
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes, self._only_framing = 0, False
         self._body_begun = True
-        super().on_body(body)
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         if self._upgrade_asked:
             return  # so the parser says, of the head alone
         self._in_body = False
-        super().on_message_complete()
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
 
     def on_response_complete(self) -> None:
         if self._in_body and self.expect_100_continue and not self._body_begun:
             # the client may send the body that it asked about or leave it out: what comes could be either
             self.transport.close()
-        if self._parting:
-            self.server_state.total_requests += 1
+        self.server_state.total_requests += 1
+        if self._parting or self.transport.is_closing():
             return
-        super().on_response_complete()
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._rests_since = self.loop.time()
+        if self._rest_timer is None:
+            self._rest_timer = self.loop.call_later(self.timeout_keep_alive, self._on_rest)
+
+    def _on_rest(self) -> None:
+        """One timer for all the rests of a connection: it looks how long this one has lasted."""
+        self._rest_timer = None
+        if self._rests_since is None:
+            return
+        left = self._rests_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._rest_timer = self.loop.call_later(left, self._on_rest)
+        else:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -308,21 +392,22 @@ class GuardedProtocol(HttpToolsProtocol):
             self._fail(_VERSION)
         if self.parser.get_method() == b"CONNECT":
             self._fail(_TUNNEL)
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in headers)
-        if size > self._limits.max_head or len(headers) > self._limits.max_headers:
-            self._fail(_LARGE)
+        size = len(self.url) + 4 * len(headers)
         hosts = lengths = 0
+        malformed = False
         codings: list[bytes] = []
         for name, value in headers:
+            size += len(name) + len(value)
             if name == b"host":
                 hosts += 1
-                if _HOST.fullmatch(value) is None:
-                    self._fail(_MALFORMED)
+                malformed = malformed or _HOST.fullmatch(value) is None
             elif name == b"content-length":
                 lengths += 1
             elif name == b"transfer-encoding":
                 codings.append(value.strip().lower())
-        if hosts > 1 or (hosts == 0 and version == "1.1"):
+        if size > self._limits.max_head or len(headers) > self._limits.max_headers:
+            self._fail(_LARGE)
+        if malformed or hosts > 1 or (hosts == 0 and version == "1.1"):
             self._fail(_MALFORMED)
         if codings and (codings != [b"chunked"] or lengths or version != "1.1"):
             self._fail(_MALFORMED)

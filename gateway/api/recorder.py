@@ -26,7 +26,7 @@ class MetricsRecorder:
         bound = None if worker is None else metrics.per_worker(record.model, worker)
         exemplar = {"trace_id": record.trace_id} if record.trace_id else None
         end = (bound or metrics.unrouted).end(record.endpoint, record.outcome.value, record.status)
-        end.requests.inc()
+        end.requests.value += 1
         end.seconds.observe(record.total_s, exemplar)
         for name in record.stripped:
             metrics.door_stripped.labels(name).inc()
@@ -38,10 +38,11 @@ class MetricsRecorder:
             bound.ttft(record.matched_tokens, record.prompt_tokens).observe(record.ttft_s, exemplar)
         if record.gap_mean_s is not None:
             bound.inter_token.observe(record.gap_mean_s)
-        if record.prefilled and record.prompt_tokens:
-            bound.prompt_tokens.inc(record.prompt_tokens)
-            bound.reusable_tokens.inc(record.reusable_tokens)
-            bound.matched_tokens.inc(record.matched_tokens)
+        if record.prompt_tokens and record.prefilled:
+            # our own counts, never below zero
+            bound.prompt_tokens.value += record.prompt_tokens
+            bound.reusable_tokens.value += record.reusable_tokens
+            bound.matched_tokens.value += record.matched_tokens
         usage = record.usage
         if usage is not None:
             bound.completion_tokens.inc(usage.completion_tokens)
@@ -126,7 +127,7 @@ class MetricsObserver:
 
     def decided(self, model: str, policy: str, reason: str, seconds: float) -> None:
         bound = self._metrics.decision(model, policy, reason)
-        bound.count.inc()
+        bound.count.value += 1
         bound.seconds.observe(seconds)
 
     def refused(self, model: str, error: str) -> None:
@@ -145,7 +146,7 @@ class MetricsObserver:
         agreed = self._agreed.get(model)
         if agreed is None:
             agreed = self._agreed[model] = self._metrics.tokenizer_checks.labels(model, "match")
-        agreed.inc()
+        agreed.value += 1
 
     def degraded(self, worker: WorkerId, degraded: bool) -> None:
         # the gauge reads the drift itself; here a person is told when it turns

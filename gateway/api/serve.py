@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -25,7 +25,7 @@ from gateway.api.direct import DIRECT, DirectOutlet
 from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
 from gateway.api.errors import Answer, error_answer, error_event
-from gateway.api.gate import Gate, OpenGate, Visit
+from gateway.api.gate import NOBODY, Gate, OpenGate, Visit
 from gateway.api.headers import answer_headers, headers_to_worker, request_id, trace_id
 from gateway.api.record import Recorder, Story
 from gateway.api.response_pins import ResponsePins, named_response, without_a_model
@@ -111,22 +111,30 @@ class ProxyService:
         self._options = options
 
     async def __call__(self, endpoint: ProxiedEndpoint, scope: Any, receive: Receive, send: Send) -> None:
-        identifier = request_id(scope["headers"], self._new_id)
-        story = Story(identifier.decode(), endpoint.name, self._clock(), trace_id=trace_id(scope["headers"]))
-        trace = self._tracer.begin(scope["headers"], endpoint.name)
+        headers: Headers = scope["headers"]
+        lookup = dict(reversed(headers))
+        identifier = request_id(lookup.get(b"x-request-id"), self._new_id)
+        story = Story(identifier.decode(), endpoint.name, self._clock())
+        if b"traceparent" in lookup:
+            story.trace_id = trace_id(headers)
+        trace = self._tracer.begin(headers, endpoint.name)
         story.trace_headers = trace.headers
         direct: DirectOutlet | None = scope.get(DIRECT)
         outlet: Outlet = AsgiOutlet(send) if direct is None else direct
         watch: ClientWatch | DirectWatch | None = None
-        visit = Visit()
+        visit = NOBODY
         try:
-            visit = await self._gate.enter(scope["headers"], endpoint)
+            visit = await self._gate.enter(headers, endpoint)
             story.key = visit.key_id
-            body = await self._body(scope["headers"], receive, direct)
+            whole = None if direct is None else direct.whole_body()
+            if whole is None:
+                body = await self._body(lookup, receive)
+            else:
+                body = within(whole, self._options.max_body)
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - a coroutine that runs has one
             watch = ClientWatch(receive, outlet, task) if direct is None else DirectWatch(direct, task)
-            await self._answer(endpoint, scope, body, visit, identifier, story, outlet)
+            await self._answer(endpoint, scope, lookup, body, visit, identifier, story, outlet)
         except (ClientLeft, ClientGone):
             story.client_left()
         except asyncio.CancelledError:
@@ -148,22 +156,21 @@ class ProxyService:
                 watch.stop()
             outlet.close()
             record = story.end(self._clock())
-            visit.leave(record.tokens)
+            if visit is not NOBODY:
+                visit.leave(record.tokens)
             trace.end(record)
             self._recorder.record(record)
 
-    async def _body(self, headers: Headers, receive: Receive, direct: DirectOutlet | None) -> bytes:
+    async def _body(self, lookup: Mapping[bytes, bytes], receive: Receive) -> bytes:
         options = self._options
-        body = None if direct is None else direct.whole_body()
-        if body is None:
-            check_length(value_of(headers, b"content-length"), options.max_body)
-            return await read_body(receive, options.max_body, options.body_timeout)
-        return within(body, options.max_body)
+        check_length(lookup.get(b"content-length"), options.max_body)
+        return await read_body(receive, options.max_body, options.body_timeout)
 
     async def _answer(
         self,
         endpoint: ProxiedEndpoint,
         scope: Any,
+        lookup: Mapping[bytes, bytes],
         body: bytes,
         visit: Visit,
         identifier: bytes,
@@ -174,6 +181,7 @@ class ProxyService:
             call = await understand(
                 endpoint,
                 scope,
+                lookup,
                 body,
                 door=visit.door(self._options.door),
                 read_prompt=self._read_prompt,
@@ -275,7 +283,7 @@ class ProxyService:
                     outcome,
                     exchange.usage,
                     first - began if first is not None else None,
-                    retry_after=retry_after_of(exchange.headers),
+                    retry_after=retry_after_of(exchange.headers) if exchange.status >= 400 else None,
                 )
             finally:
                 route.lease.release()

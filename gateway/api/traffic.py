@@ -93,11 +93,13 @@ class Traffic:
         model = self._model(record.model)
         if model is None:
             return
-        now, unit = self._clock(), self._registry.unit_of(record.model)
+        now = self._clock()
         if now - model.began >= PERIOD_S:
             model.finished = (model.sampler.curve(), now - model.began)
             model.sampler, model.began = ReuseSampler(), now
-        held = record.reusable_tokens // unit
+        held = record.reusable_tokens
+        if held:
+            held //= self._registry.unit_of(record.model)
         for keys in record.keys:
             # a match is known over all prompts of a request: each takes its part of it
             model.sampler.observe(keys, min(held, len(keys)))
@@ -107,7 +109,7 @@ class Traffic:
             cached = record.matched_tokens
             if record.usage is not None and record.usage.cached_tokens is not None:
                 cached = record.usage.cached_tokens
-            uncached = max(0, record.prompt_tokens - cached)
+            uncached = record.prompt_tokens - cached if record.prompt_tokens > cached else 0
             model.replies.add(Reply(turn, record.prompt_tokens, uncached, record.ttft_s, record.total_s))
 
     def heard(self, name: str, prompts: Sequence[TokenPrompt], *, from_bytes: bool) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import median
 
+import msgspec
+
 from gateway.types import BlockKey
 
 _FARTHEST = 4096
@@ -40,8 +42,7 @@ class Conversations:
         return turn
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """One answered request. Seconds; `ttft_s` is None where the answer came in one piece."""
 
     turn: int

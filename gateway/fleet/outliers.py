@@ -43,7 +43,9 @@ class Outliers:
     _window_ends: float | None = None
 
     def record(self, worker: WorkerId, *, failed: bool) -> None:
-        record = self._records.setdefault(worker, _Record())
+        record = self._records.get(worker)
+        if record is None:
+            record = self._records[worker] = _Record()
         record.requests += 1
         record.failures += failed
 

@@ -178,7 +178,7 @@ class Registry:
 
     def resolve(self, name: str) -> Target | None:
         """What a request's model name stands for. No name is enough where there is but one model."""
-        targets = self.targets()
+        targets = self._targets if self._targets is not None else self.targets()
         if not name:
             models = {target.model for target in targets.values()} or set(self._away().values())
             if len(models) != 1:
@@ -198,7 +198,8 @@ class Registry:
 
     def unit_of(self, model: str) -> int:
         """Tokens in one block key of this model's pool."""
-        target = self.targets().get(model)
+        targets = self._targets if self._targets is not None else self.targets()
+        target = targets.get(model)
         return target.unit if target is not None else BLOCK_SIZE
 
     def model_entries(self) -> list[dict[str, object]]:

@@ -48,14 +48,14 @@ class EngineInfo:
     """The `/v1/models` entries as the engine gave them, fields kept."""
     served_names: tuple[str, ...] = ()
     """Further names that the engine itself serves its base model under."""
+    most_tokens: int | None = field(init=False, default=None)
+    """What the longest prompt may have that it can hold; None where it says nothing about that."""
 
-    @property
-    def most_tokens(self) -> int | None:
-        """What the longest prompt may have that it can hold; None where it says nothing about that."""
+    def __post_init__(self) -> None:
+        # worked out once: decisions ask for it by the thousand
         capacity, longest = self.capacity_blocks * self.block_size, self.max_model_len
-        if not longest:
-            return capacity or None
-        return min(capacity, longest) if capacity else longest
+        known = [tokens for tokens in (capacity, longest) if tokens]
+        object.__setattr__(self, "most_tokens", min(known, default=None))
 
 
 class WorkerState(Enum):

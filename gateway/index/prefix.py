@@ -84,6 +84,7 @@ class PrefixIndex:
         alive, depth = self._active, 0
         if not placements.masks:
             last: int | None = 0
+            by_bit = self._by_bit.get
             for value in map(get, keys):
                 if value is not last:  # along a prompt most values are one shared int
                     if value is None:
@@ -91,7 +92,11 @@ class PrefixIndex:
                     still = alive & value
                     if still != alive:
                         if depth:
-                            self._settle(found, alive ^ still, depth)
+                            known = by_bit(alive ^ still)
+                            if known is None:
+                                self._settle(found, alive ^ still, depth)
+                            elif whole := depth - depth % known.stride:  # mostly one at a time
+                                found[known.id] = whole
                         alive = still
                         if not alive:
                             break
@@ -283,7 +288,7 @@ class PrefixIndex:
     def _settle(self, found: dict[WorkerId, int], mask: int, depth: int) -> None:
         """The match of these workers ends at `depth`."""
         by_bit = self._by_bit
-        for bit in (mask,) if mask in by_bit else holder_bits(mask):  # mostly one at a time
+        for bit in (mask,) if mask in by_bit else holder_bits(mask):
             known = by_bit[bit]
             whole = depth - depth % known.stride
             if whole:

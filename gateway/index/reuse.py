@@ -114,19 +114,22 @@ class ReuseSampler:
             self._drop_from(sorted(key & _MASK for _, key in sampled)[self._max_samples])
             sampled = self._sample(keys)
         weight = _SPACE / self._threshold
+        self._sampled += weight * len(sampled)
+        last_of, times = self._last.get, self._times
         before: float | None = None
         for i, key in sampled:
-            self._sampled += weight
-            last = self._last.get(key)
+            last = last_of(key)
             if last is not None:
-                before = (len(self._times) - bisect_right(self._times, last)) * weight
+                before = (len(times) - bisect_right(times, last)) * weight
             elif i >= held or before is None:
                 continue
-            self._count(before, weight)
-        # the first block is the most recent of all: a cache gives up leaves before their parents
-        for _, key in reversed(sampled):
-            self._touch(key)
-        self._shrink()
+            bucket = bucket_of(before)
+            if bucket >= len(self._buckets):
+                self._buckets += [0.0] * (bucket + 1 - len(self._buckets))
+            self._buckets[bucket] += weight
+        self._touch(sampled)
+        if self._clock > self._enough or len(self._last) > self._max_samples:
+            self._shrink()
 
     def curve(self) -> ReuseCurve:
         buckets = list(self._buckets)
@@ -140,21 +143,19 @@ class ReuseSampler:
         threshold = self._threshold
         return [(i, key) for i, key in enumerate(keys) if key & _MASK < threshold]
 
-    def _count(self, distance: float, weight: float) -> None:
-        bucket = bucket_of(distance)
-        if bucket >= len(self._buckets):
-            self._buckets += [0.0] * (bucket + 1 - len(self._buckets))
-        self._buckets[bucket] += weight
-
-    def _touch(self, key: BlockKey) -> None:
-        last = self._last.get(key)
-        if last is None:
-            heappush(self._largest, (-(key & _MASK), key))
-        else:
-            del self._times[bisect_left(self._times, last)]
-        self._clock += 1
-        self._last[key] = self._clock
-        self._times.append(self._clock)
+    def _touch(self, sampled: Sequence[tuple[int, BlockKey]]) -> None:
+        """The first block is the most recent of all: a cache gives up leaves before their parents."""
+        known, times, now = self._last, self._times, self._clock
+        for _, key in reversed(sampled):
+            last = known.get(key)
+            if last is None:
+                heappush(self._largest, (-(key & _MASK), key))
+            else:
+                del times[bisect_left(times, last)]
+            now += 1
+            known[key] = now
+            times.append(now)
+        self._clock = now
 
     def _shrink(self) -> None:
         while len(self._last) > self._max_samples:

@@ -35,7 +35,7 @@ class BytesEncoder:
 def _chat_bytes(request: PromptRequest) -> bytes:
     # one JSON document per message: a next turn only appends
     parts = [request.template_args.get("tools"), *(request.messages or ())]
-    return b"\n".join(msgspec.json.encode(part) for part in parts if part is not None)
+    return b"\n".join([msgspec.json.encode(part) for part in parts if part is not None])
 
 
 def _token_prompt(prompt: str | bytes | Sequence[int]) -> TokenPrompt:

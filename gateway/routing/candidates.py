@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 
 import msgspec
@@ -38,11 +38,15 @@ class Refusal(msgspec.Struct, frozen=True):
 NO_REFUSALS: Mapping[WorkerId, Refusal] = {}
 
 
-def takes_more(worker: Worker, load: WorkerLoad) -> bool:
-    """It is ready and has a place free: the two things of `refusal` that every worker is asked for."""
-    if worker.state is not WorkerState.READY:
-        return False
-    return (load.max_requests is None and load.learned_max is None) or not load.full
+def all_take_more(workers: Sequence[Worker], loads: Sequence[WorkerLoad]) -> bool:
+    """All are ready and have a place free: the two things of `refusal` that every worker is asked for."""
+    ready = WorkerState.READY
+    for worker, load in zip(workers, loads, strict=True):
+        if worker.state is not ready:
+            return False
+        if (load.max_requests is not None or load.learned_max is not None) and load.full:
+            return False
+    return True
 
 
 def refusal(

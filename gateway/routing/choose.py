@@ -21,10 +21,12 @@ def pick(
     pushes least out; then the fewest requests decide, then chance."""
     lowest = min(scores)
     tied = [i for i, score in enumerate(scores) if score == lowest]
-    if len(tied) > 1 and not any(matched_tokens[i] for i in tied):
+    if len(tied) == 1:
+        return tied[0]
+    if max([matched_tokens[i] for i in tied]) <= 0:
         tied = _smallest(tied, [int(loads[i].occupancy * _COLDNESS_STEPS) for i in tied])
     if len(tied) > 1:
-        tied = _smallest(tied, [loads[i].all_requests for i in tied])
+        tied = _smallest(tied, [loads[i].requests + loads[i].peer_requests for i in tied])
     return tied[0] if len(tied) == 1 else random.choice(tied)
 
 

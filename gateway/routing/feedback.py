@@ -55,7 +55,9 @@ class Feedback:
             self.index.refute(route.worker, route.keys[0][:held], really)
 
     def _count(self, worker: WorkerId, promised: int, delivered: int) -> None:
-        drift = self._drifts.setdefault(worker, WorkerDrift())
+        drift = self._drifts.get(worker)
+        if drift is None:
+            drift = self._drifts[worker] = WorkerDrift()
         drift.extra_tokens += max(0, delivered - promised)
         if promised > 0:
             short = max(0, promised - delivered)

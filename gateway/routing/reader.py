@@ -44,14 +44,17 @@ class Reader:
         prompts = await encoder.encode(request) if encoder is not None else ()
         scope = CacheScope(target.model, target.adapter, request.cache_salt)
         root = root_key(scope)
-        exact = encoder is not None and encoder.exact and all(map(_all_exact, prompts))
-        media = () if prompts and all(map(_all_exact, prompts)) else media_marks(request, root)
-        keep_last = _truncation(request, target)
+        known = not [prompt for prompt in prompts if prompt.exact_tokens < len(prompt.tokens)]
+        exact = encoder is not None and encoder.exact and known
+        media = () if prompts and known else media_marks(request, root)
+        truncated = request.truncate_prompt_tokens is not None
+        keep_last = _truncation(request, target) if truncated else None
         keyed = await prompts_keys(
             prompts, root, unit=target.unit, keep_last=keep_last, most_tokens=target.most_tokens
         )
+        tokens = sum([prompt.tokens for prompt in keyed])
         shape = RequestShape(
-            prompt_tokens=self._media.size(media, sum(prompt.tokens for prompt in keyed)),
+            prompt_tokens=self._media.size(media, tokens) if media else tokens,
             keys=keyed[0].cacheable if keyed else (),
             max_tokens=request.max_tokens,
             session=caller.session,
@@ -61,7 +64,7 @@ class Reader:
             request.model, target, scope, keyed, shape, encoder.name if encoder is not None else "", exact,
             comparable=encoder is not None and encoder.exact,
             media=media,
-            not_tokenised=_why_none(prompts, encoder, request),
+            not_tokenised="" if prompts else _why_none(prompts, encoder, request),
             bound_to=caller.worker,
         )  # fmt: skip
 
@@ -70,6 +73,8 @@ class Reader:
         target = self._registry.resolve(reading.asked)
         if target is None or (target.model, target.unit) != (reading.target.model, reading.target.unit):
             return ()
+        if reading.bound_to is None:
+            return target.workers
         bound = tuple(worker for worker in target.workers if worker.id == reading.bound_to)
         return bound or target.workers
 
@@ -87,16 +92,10 @@ class Reader:
 
 
 def _why_none(prompts: Sequence[TokenPrompt], encoder: PromptEncoder | None, request: PromptRequest) -> str:
-    if prompts:
-        return ""
     if encoder is None:
         return "the model's tokenizer is not found yet"
     none = not_tokenised(prompts, request)
     return "" if none is None else none.why
-
-
-def _all_exact(prompt: TokenPrompt) -> bool:
-    return prompt.exact_tokens >= len(prompt.tokens)
 
 
 def _truncation(request: PromptRequest, target: Target) -> int | None:

@@ -27,9 +27,9 @@ from gateway.routing.candidates import (
     NO_REFUSALS,
     RETRY_AFTER_S,
     Refusal,
+    all_take_more,
     nobody_left,
     refusal,
-    takes_more,
     worth_waiting,
 )
 from gateway.routing.choose import pick
@@ -48,7 +48,6 @@ from gateway.routing.weighing import Reading, Weighing
 from gateway.types import Clock, Usage, WorkerId
 
 _VERDICTS = {
-    Outcome.OK: Verdict.SUCCESS,
     Outcome.UPSTREAM_ERROR: Verdict.FAILURE,
     Outcome.TIMEOUT: Verdict.FAILURE,
 }
@@ -131,7 +130,7 @@ class Router:
     ) -> None:
         """What the end of a try teaches: breaker, overload mark, prefill rates, index."""
         now = self._clock()
-        verdict = _VERDICTS.get(outcome, Verdict.NEUTRAL)
+        verdict = Verdict.SUCCESS if outcome is Outcome.OK else _VERDICTS.get(outcome, Verdict.NEUTRAL)
         self._guards.record(
             route.worker, verdict, now, probe=route.notes.probe, answered=route.lease.answered
         )
@@ -161,7 +160,7 @@ class Router:
         last = False
         workers = self._reader.workers_now(reading)
         everybody = self._board.of(workers)
-        if not exclude and self._guards.trusts_all and all(map(takes_more, workers, everybody)):
+        if not exclude and self._guards.trusts_all and all_take_more(workers, everybody):
             candidates, loads, refusals = list(workers), everybody, NO_REFUSALS
         else:
             candidates, loads, refusals = self._sorted_out(workers, everybody, exclude, now)

@@ -1,4 +1,5 @@
-"""The ways an answer's body goes on to the client: as it comes, whole, event by event, or replaced."""
+"""The ways an answer's body goes on to the client: as it comes, whole, or replaced. Event by event is
+gateway.upstream.sse."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ import msgspec
 from gateway.errors import UpstreamProtocolError
 from gateway.types import Usage
 from gateway.upstream.redact import Redactor
-from gateway.upstream.sse import SseScanner
 from gateway.upstream.usage import read_usage
 from gateway.upstream.wire import Framing
 
@@ -21,9 +21,7 @@ A 404 of an engine's own, of an unknown model for one, has another body."""
 class Body(Protocol):
     """`feed` takes what one read brought and returns what goes on now. Raises UpstreamProtocolError."""
 
-    @property
-    def usage(self) -> Usage | None: ...
-
+    usage: Usage | None
     events: int
     """Pieces of the answer that count as progress: its tokens, nearly."""
 
@@ -118,31 +116,6 @@ class Unserved:
         if not last:
             return b""
         return self._instead if self._body == NO_SUCH_PATH else self._body
-
-
-class Events:
-    """Server-sent events, whole ones."""
-
-    def __init__(self, scanner: SseScanner, framing: Framing, *, ends_with_done: bool) -> None:
-        self.scanner = scanner
-        self.events = 0
-        self._must_say_done = ends_with_done and framing is Framing.CLOSE
-
-    @property
-    def usage(self) -> Usage | None:
-        return self.scanner.usage
-
-    def feed(self, data: bytes, last: bool) -> bytes:
-        scanner = self.scanner
-        out = scanner.feed(data)
-        self.events = scanner.events
-        if last:
-            out += scanner.end()
-            self.events = scanner.events
-            if self._must_say_done and not self.scanner.done and not self.scanner.error:
-                # nothing but its last event tells this end from a worker that died
-                raise UpstreamProtocolError("a stream that ends without its last event")
-        return out
 
 
 def _is_json(body: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\x00]*)?")
 _TRAILER = re.compile(rb"[^\r\n\x00:]+:[^\r\n\x00]*")
@@ -18,11 +19,17 @@ class ChunkReader:
     A stream's chunks are all of a few sizes, so a size line is understood once and looked up from then on.
     """
 
-    __slots__ = ("_held", "_known", "_left", "_trailers", "complete", "error", "rest")
+    __slots__ = ("_held", "_known", "_left", "_on_end", "_trailers", "complete", "error", "rest")
 
-    def __init__(self, known: dict[bytes, int] | None = None) -> None:
-        """`known` are size lines that were understood before: a connection's answers may share them."""
+    def __init__(
+        self,
+        known: dict[bytes, int] | None = None,
+        on_end: Callable[[ChunkReader], None] = lambda _: None,
+    ) -> None:
+        """`known` are size lines that were understood before: a connection's answers may share them. `on_end`
+        is told with the bytes that complete the body or can't be read."""
         self._known = {} if known is None else known
+        self._on_end = on_end
         self._held = b""
         """The beginning of a line that is not whole yet."""
         self._left = 0
@@ -41,7 +48,10 @@ class ChunkReader:
             size = self._known.get(data[:end])
             if size is not None and len(data) == end + size + 4 and data.endswith(b"\r\n"):
                 return data[end + 2 : -2]
-        return b"".join(self._pieces(data))
+        out = b"".join(self._pieces(data))
+        if self.complete or self.error is not None:
+            self._on_end(self)
+        return out
 
     def _pieces(self, data: bytes) -> list[bytes]:
         out: list[bytes] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import partial
 
 from gateway.errors import UpstreamConnectError, UpstreamTimeout
 from gateway.upstream.connection import Connection, StaleConnection
@@ -36,13 +37,13 @@ class UpstreamClient:
         self._max_idle_age = max_idle_age
         self._max_head = max_head
         self._tls = tls
-        self._pools: dict[Origin, IdlePool] = {}
-        self._origins: dict[str, Origin] = {}
+        self._pools: dict[str, IdlePool] = {}
+        """By base URL."""
         self._open: set[Connection] = set()
         self.closed = False
 
     def __repr__(self) -> str:
-        idle = sum(len(pool) for pool in self._pools.values())
+        idle = self.idle_connections
         return f"<UpstreamClient origins={len(self._pools)} open={len(self._open)} idle={idle}>"
 
     @property
@@ -51,7 +52,7 @@ class UpstreamClient:
 
     @property
     def idle_connections(self) -> int:
-        return sum(len(pool) for pool in self._pools.values())
+        return sum(map(len, self._pools.values()))
 
     async def exchange(
         self,
@@ -67,39 +68,33 @@ class UpstreamClient:
         Raises UpstreamConnectError, UpstreamTimeout or UpstreamProtocolError. When cancelled, in any phase,
         the connection is closed at once, and that is how a worker learns that nobody waits any more.
         """
-        origin = self._origin(url)
-        kept = self._pool(origin).take()
-        if kept is not None:
+        pool = self._pools.get(url)
+        if pool is None:
+            pool = self._new_pool(url)
+        connection = pool.take()
+        if connection is not None:
             try:
-                await self._run(kept, request, sink, timeouts, deadline)
+                fit = await connection.run(request, sink, timeouts, deadline)
             except StaleConnection:
-                pass
-            else:
-                return
-        fresh = await self._connect(origin, timeouts, deadline)
-        try:
-            await self._run(fresh, request, sink, timeouts, deadline)
-        except StaleConnection:
-            raise _unreachable(origin, "closed the connection as soon as it was open") from None
+                connection = None
+        if connection is None:
+            connection = await self._connect(pool, timeouts, deadline)
+            try:
+                fit = await connection.run(request, sink, timeouts, deadline)
+            except StaleConnection:
+                what = "closed the connection as soon as it was open"
+                raise _unreachable(pool.origin, what) from None
+        if not fit:
+            return
+        if self.closed:
+            connection.close()
+        else:
+            pool.give(connection)
 
-    async def _run(
-        self,
-        connection: Connection,
-        request: UpstreamRequest,
-        sink: Sink,
-        timeouts: Timeouts,
-        deadline: float,
-    ) -> None:
-        if await connection.run(request, sink, timeouts, deadline):
-            if self.closed:
-                connection.close()
-            else:
-                self._pool(connection.origin).give(connection)
-
-    async def _connect(self, origin: Origin, timeouts: Timeouts, deadline: float) -> Connection:
-        loop = asyncio.get_running_loop()
+    async def _connect(self, pool: IdlePool, timeouts: Timeouts, deadline: float) -> Connection:
+        loop, origin = asyncio.get_running_loop(), pool.origin
         limit = min(timeouts.connect, deadline - loop.time())
-        connection = Connection(origin, loop, self._forget, self._max_head)
+        connection = Connection(origin, loop, partial(self._forget, pool), self._max_head)
         if origin.tls and self._tls is None:
             # reading the system's certificates takes a while: once, and only where a worker speaks TLS
             self._tls = ssl.create_default_context()
@@ -117,32 +112,24 @@ class UpstreamClient:
             self._open.add(connection)
         return connection
 
-    def _origin(self, url: str) -> Origin:
-        origin = self._origins.get(url)
-        if origin is None:
-            origin = self._origins[url] = Origin.parse(url)
-        return origin
-
-    def _pool(self, origin: Origin) -> IdlePool:
-        pool = self._pools.get(origin)
-        if pool is None:
-            loop = asyncio.get_running_loop()
-            pool = self._pools[origin] = IdlePool(loop, max_idle=self._max_idle, max_age=self._max_idle_age)
+    def _new_pool(self, url: str) -> IdlePool:
+        pool = self._pools[url] = IdlePool(
+            Origin.parse(url),
+            asyncio.get_running_loop(),
+            max_idle=self._max_idle,
+            max_age=self._max_idle_age,
+        )
         return pool
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, pool: IdlePool, connection: Connection) -> None:
         self._open.discard(connection)
-        pool = self._pools.get(connection.origin)
-        if pool is not None:
-            pool.discard(connection)
+        pool.discard(connection)
 
     def forget_origin(self, url: str) -> None:
         """A worker has left: its idle connections close, its pool goes. Answers under way finish."""
-        origin = self._origins.pop(url, None)
-        if origin is not None and origin not in self._origins.values():
-            pool = self._pools.pop(origin, None)
-            if pool is not None:
-                pool.close()
+        pool = self._pools.pop(url, None)
+        if pool is not None:
+            pool.close()
 
     async def close(self) -> None:
         """Close every connection; answers under way fail."""

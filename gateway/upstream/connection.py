@@ -51,6 +51,7 @@ class Connection(asyncio.Protocol):
         self._body_begun = False
         self._paused = False
         self._timer: asyncio.TimerHandle | None = None
+        self._rings = 0.0
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "idle" if self._done is None else "busy"
@@ -73,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._first_byte_due = self._last_read + timeouts.first_byte_of(streamed=request.streamed)
         self._done = self._loop.create_future()
         self._write(request)
-        self._watch_time()
+        self._expect(min(self._first_byte_due, deadline, self._last_read + timeouts.idle))
         try:
             await self._done
         except BaseException:
@@ -81,8 +82,6 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._done = self._sink = None
-            if self._timer is not None:
-                self._timer.cancel()
         self.served += 1
         return self._settle()
 
@@ -111,7 +110,12 @@ class Connection(asyncio.Protocol):
         if not self.closed:
             self.closed = True
             self._transport.abort()
-            self._on_closed(self)
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_closed(self)
 
     def _fail(self, error: Exception) -> None:
         if self._done is not None and not self._done.done():
@@ -133,9 +137,20 @@ class Connection(asyncio.Protocol):
 
     # -- time ---------------------------------------------------------------------------------------------
 
+    def _expect(self, due: float) -> None:
+        """One timer for all limits of all requests: where it rings early enough, it is left as it is, and
+        looks how much is left when it does."""
+        if self._timer is not None:
+            if self._rings <= due:
+                return
+            self._timer.cancel()
+        self._rings = due
+        self._timer = self._loop.call_at(due + _TICK, self._watch_time)
+
     def _watch_time(self) -> None:
-        """One timer for all limits. A read moves `_last_read` and leaves the timer alone: when it fires, it
-        looks how much is left."""
+        self._timer = None
+        if self._done is None:
+            return
         now = self._loop.time()
         if not self._body_begun:
             phase, due = "first_byte", self._first_byte_due
@@ -146,8 +161,7 @@ class Connection(asyncio.Protocol):
             phase, due = "total", self._deadline
         if now < due:
             # the first byte may come long before its limit, and the idle limit holds from then on
-            wait = min(due - now, self._timeouts.idle)
-            self._timer = self._loop.call_later(wait + _TICK, self._watch_time)
+            self._expect(min(due, now + self._timeouts.idle))
         else:
             what = f"did not answer in time ({phase})"
             self._fail(UpstreamTimeout(f"{self.origin} {what}", phase=phase, told=f"the worker {what}"))
@@ -171,7 +185,12 @@ class Connection(asyncio.Protocol):
         self._last_read = self._loop.time()
         parser = self._parser
         data = parser.feed(data)
-        if data or parser.complete or not self._head_given:
+        if data and self._body_begun and self._sink is not None:
+            try:
+                self._sink.on_body(data, parser.complete)
+            except Exception as error:  # noqa: BLE001 - as in `_deliver`, without a call for each chunk
+                self._fail(error)
+        elif data or parser.complete or not self._head_given:
             self._deliver(data)
         if parser.error is not None:
             self._fail(self._unreadable(f"sent {parser.error}"))
@@ -195,7 +214,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.closed:
             self.closed = True
-            self._on_closed(self)
+            self._tell_end()
         done = self._done
         if done is None or done.done():
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import httptools
 
@@ -20,6 +21,10 @@ _A_START = b"HTTP/1.1 200 "
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 
 
+def _as_it_comes(data: bytes) -> bytes:
+    return data
+
+
 def _may_become_a_head(data: bytes) -> bool:
     """Where not, waiting for the rest of it would be in vain."""
     return _START.match(data + _A_START[len(data) :]) is not None and _BARE_LF.search(data) is None
@@ -29,13 +34,15 @@ class AnswerParser:
     """One connection's answers, one after the other. `begin` before each; `feed` what arrives, and it returns
     what of it is body; then read `head`, `complete` and `error`.
 
-    Heads are read by httptools. Bodies are not: a call or two for each chunk of a stream is all that its
-    framing may cost.
+    Heads are read by httptools. Bodies are not: one call for each chunk of a stream is all that its framing
+    may cost, so `feed` is each time the very function that the next bytes are for.
 
     Interim answers (1xx) are skipped, 64 of them at most, trailers dropped. What cannot be framed with
     certainty is an error: both length headers, several lengths, a transfer coding other than chunked, an
     upgrade nobody asked for.
     """
+
+    feed: Callable[[bytes], bytes]
 
     def __init__(self, max_head: int = MAX_HEAD) -> None:
         self._max_head = max_head
@@ -48,71 +55,25 @@ class AnswerParser:
         self._held = b""
         self._left = 0
         self._interim = 0
-        self._chunks: ChunkReader | None = None
-        self.received = 0
+        self.feed = self._read_heads
+        self.received = False
+        """Anything at all."""
         self.head: ResponseHead | None = None
         self.complete = False
         self.reusable = False
         """The connection may serve another request after this answer."""
         self.error: str | None = None
 
-    def feed(self, data: bytes) -> bytes:
-        self.received += len(data)
-        chunks = self._chunks
-        if chunks is not None and not self.complete:
-            data = chunks.feed(data)
-            if chunks.complete or chunks.error is not None:
-                self._end_chunks(chunks)
-            return data
-        if self.complete:
-            # an answer behind the answer: nobody asked for it, so nothing on this connection is to be trusted
-            self.reusable = False
-            return b""
-        head = self.head
-        if head is None:
-            data = self._read_heads(data)
-            return b"" if self.error is not None else self._body(data, self.head)
-        return self._body(data, head)
-
     def end(self) -> None:
         """The connection was closed in good order: that ends a body which nothing else delimits."""
         if self.head is not None and self.head.framing is Framing.CLOSE and self.error is None:
             self.complete = True
 
-    def _body(self, data: bytes, head: ResponseHead | None) -> bytes:
-        if head is None:
-            return b""
-        framing = head.framing
-        if framing is Framing.CHUNKED:
-            chunks = self._chunks = ChunkReader(self._sizes)
-            data = chunks.feed(data)
-            self._end_chunks(chunks)
-            return data
-        if framing is Framing.LENGTH:
-            return self._measured(data)
-        if framing is Framing.CLOSE:
-            return data
-        self.complete = True
-        self.reusable = self._keep_alive and not data
-        return b""
-
-    def _end_chunks(self, chunks: ChunkReader) -> None:
-        """Where they have ended."""
-        self.error = chunks.error
-        if chunks.complete:
-            self.complete = True
-            self.reusable = self._keep_alive and not chunks.rest
-
-    def _measured(self, data: bytes) -> bytes:
-        self._left -= len(data)
-        if self._left > 0:
-            return data
-        self.complete = True
-        self.reusable = self._keep_alive and self._left == 0
-        return data[: self._left] if self._left else data
+    # -- what is fed, step by step ------------------------------------------------------------------------
 
     def _read_heads(self, data: bytes) -> bytes:
-        """Until the one that is no interim answer; returns what came behind it."""
+        """Until the one that is no interim answer; returns what of its body came behind it."""
+        self.received = self.received or bool(data)
         if self._held:
             data, self._held = self._held + data, b""
         while self.head is None and self.error is None:
@@ -126,7 +87,43 @@ class AnswerParser:
                 break
             self._read_head(data[: end + 4])
             data = data[end + 4 :]
-        return data
+        return b"" if self.head is None or self.error is not None else self._begin_body(data, self.head)
+
+    def _begin_body(self, data: bytes, head: ResponseHead) -> bytes:
+        framing = head.framing
+        if framing is Framing.NONE:
+            self._end(clean=not data)
+            return b""
+        if framing is Framing.CHUNKED:
+            self.feed = ChunkReader(self._sizes, self._end_chunks).feed
+        elif framing is Framing.LENGTH:
+            self.feed = self._measured
+        else:
+            self.feed = _as_it_comes
+        return self.feed(data)
+
+    def _measured(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self._left > 0:
+            return data
+        self._end(clean=self._left == 0)
+        return data[: self._left] if self._left else data
+
+    def _end_chunks(self, chunks: ChunkReader) -> None:
+        self.error = chunks.error
+        if chunks.complete:
+            self._end(clean=not chunks.rest)
+
+    def _end(self, *, clean: bool) -> None:
+        """`clean`: nothing came behind the answer."""
+        self.complete = True
+        self.reusable = self._keep_alive and clean
+        self.feed = self._unasked
+
+    def _unasked(self, data: bytes) -> bytes:
+        """An answer behind the answer: nothing on this connection is to be trusted."""
+        self.reusable = False
+        return b""
 
     def _read_head(self, head: bytes) -> None:
         if _START.match(head) is None:

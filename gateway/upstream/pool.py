@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from gateway.upstream.connection import Connection
+from gateway.upstream.origin import Origin
 
 
 class IdlePool:
     """Last in, first out, so that what is not needed grows old and is closed. Bounded in number and age;
     how many are busy is nobody's limit here."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, max_idle: int, max_age: float) -> None:
+    def __init__(
+        self, origin: Origin, loop: asyncio.AbstractEventLoop, *, max_idle: int, max_age: float
+    ) -> None:
+        self.origin = origin
         self._loop = loop
         self._max_idle = max_idle
         self._max_age = max_age

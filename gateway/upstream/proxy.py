@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.types import Clock, Usage
-from gateway.upstream.bodies import NO_SUCH_PATH, Body, Cleared, Events, Passing, Unserved, Whole
+from gateway.upstream.bodies import NO_SUCH_PATH, Body, Cleared, Passing, Unserved, Whole
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end, value_of
 from gateway.upstream.outlet import Outlet
@@ -73,72 +73,56 @@ class Withheld(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Gaps:
-    """Times between the pieces of a stream, in seconds, summed up as they come."""
-
-    __slots__ = ("count", "longest", "total")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self.longest = 0.0
-
-    def add(self, seconds: float, pieces: int) -> None:
-        """`pieces` arrived together, `seconds` after those before them."""
-        self.count += pieces
-        self.total += seconds
-        if seconds > self.longest:
-            self.longest = seconds
-
-    @property
-    def mean(self) -> float | None:
-        return self.total / self.count if self.count else None
-
-
 class Exchange:
     """One try. `run` it once, then read how it went; all attributes are valid after cancellation too."""
+
+    status = 0
+    """Of the worker's answer; 0 while there is none."""
+    headers: Headers
+    streamed = False
+    whole = False
+    """The answer came to its end."""
+    error: UpstreamError | None = None
+    withheld: Withheld | None = None
+    first_byte_at: float | None = None
+    """On the given clock: when the first piece of the answer came."""
+    longest_gap = 0.0
+    """Seconds between two pieces of a stream."""
+    committed = False
+    """The client has been sent a part of it: no other worker can take over."""
+    pieces = 0
+    """Events of a stream so far."""
+
+    _head: ResponseHead
+    _body: Body = Passing()
+    """Replaced when the answer's head has come."""
+    _inflater: Inflater | None = None
+    """Of a compressed stream."""
+    _ended = False
+    _first_pieces = 0
+    _last_piece = 0.0
 
     def __init__(
         self, outlet: Outlet, plan: AnswerPlan, clock: Clock, on_first_byte: Callable[[], None]
     ) -> None:
-        self.status = 0
-        """Of the worker's answer; 0 while there is none."""
-        self.headers: Headers = []
-        self.streamed = False
-        self.whole = False
-        """The answer came to its end."""
-        self.error: UpstreamError | None = None
-        self.withheld: Withheld | None = None
-        self.first_byte_at: float | None = None
-        """On the given clock: when the first piece of the answer came."""
-        self.gaps = Gaps()
         self._outlet = outlet
         self._plan = plan
         self._clock = clock
         self._on_first_byte = on_first_byte
+        self.headers = []
         self._method = b""
-        self._head: ResponseHead
-        self._body: Body = Passing()
-        self._inflater: Inflater | None = None
-        """Of a compressed stream."""
-        self._committed = False
-        self._ended = False
-        self._pieces = 0
-        self._last_piece = 0.0
 
     def __repr__(self) -> str:
-        state = "whole" if self.whole else "open" if self._committed else "waiting"
-        return f"<Exchange {state} status={self.status} pieces={self._pieces}>"
+        state = "whole" if self.whole else "open" if self.committed else "waiting"
+        return f"<Exchange {state} status={self.status} pieces={self.pieces}>"
 
     @property
-    def committed(self) -> bool:
-        """The client has been sent a part of it: no other worker can take over."""
-        return self._committed
-
-    @property
-    def pieces(self) -> int:
-        """Events of a stream so far."""
-        return self._pieces
+    def mean_gap(self) -> float | None:
+        """Seconds between two pieces of a stream; pieces that came together count each."""
+        count = self.pieces - self._first_pieces
+        if not self.streamed or self.first_byte_at is None or not count:
+            return None
+        return (self._last_piece - self.first_byte_at) / count
 
     @property
     def usage(self) -> Usage | None:
@@ -147,12 +131,12 @@ class Exchange:
     @property
     def stream_error(self) -> bool:
         """The worker itself reported an error inside its stream."""
-        return isinstance(self._body, Events) and self._body.scanner.error
+        return isinstance(self._body, SseScanner) and self._body.error
 
     @property
     def cut(self) -> bool:
         """The client has an incomplete body: its connection must be closed."""
-        return self._committed and not self._ended
+        return self.committed and not self._ended
 
     async def run(
         self,
@@ -171,7 +155,7 @@ class Exchange:
                 self.whole = True
             except UpstreamError as error:
                 self.error = error
-                if self._committed and self.streamed:
+                if self.committed and self.streamed:
                     self._outlet.body(self._plan.error_event(error), last=True)
             finally:
                 self._outlet.attach(None)
@@ -197,30 +181,30 @@ class Exchange:
         if self._inflater is not None:
             data = self._inflater.feed(data, last)
         out = body.feed(data, last)
-        if body.events != self._pieces:
-            self._note_progress(body.events)
-        if self._committed:
+        pieces = body.events
+        if pieces != self.pieces:
+            now = self._clock()
+            if self.first_byte_at is None:
+                self._note_first_byte(now, pieces)
+            elif now - self._last_piece > self.longest_gap:
+                self.longest_gap = now - self._last_piece
+            self.pieces, self._last_piece = pieces, now
+        if self.committed:
             self._outlet.body(out, last=last)
         elif self.status in WITHHELD:
             if last:
                 self.withheld = Withheld(self.status, self._answer_headers(len(out)), out)
         elif out or last:
-            self._committed = True
+            self.committed = True
             if self._plan.on_start is not None and self.status < 300:
                 self._plan.on_start(out)
             self._outlet.start(self.status, self._answer_headers(len(out) if last else None))
             self._outlet.body(out, last=last)
 
-    def _note_progress(self, pieces: int) -> None:
-        now = self._clock()
-        if self.first_byte_at is None:
-            self.first_byte_at = now
-            if self.status not in WITHHELD:
-                self._on_first_byte()
-        elif self.streamed:
-            self.gaps.add(now - self._last_piece, pieces - self._pieces)
-        self._pieces = pieces
-        self._last_piece = now
+    def _note_first_byte(self, now: float, pieces: int) -> None:
+        self.first_byte_at, self._first_pieces = now, pieces
+        if self.status not in WITHHELD:
+            self._on_first_byte()
 
     def _body_for(self, head: ResponseHead) -> Body:
         plan = self._plan
@@ -232,14 +216,17 @@ class Exchange:
         kind = (value_of(head.headers, b"content-type") or b"").split(b";")[0].strip().lower()
         if head.status >= 300 or kind not in _READ or not (plan.readable or plan.redactor.names):
             return Passing()
-        coding = coding_of(head.headers)
+        coding = coding_of(head.headers) if value_of(head.headers, b"content-encoding") is not None else b""
         if coding and not plan.redactor.names:
             return Passing()
         if kind == b"text/event-stream":
             self.streamed = True
             self._inflater = Inflater(coding, plan.max_answer) if coding else None
-            scanner = SseScanner(hide_usage=plan.hide_usage, redactor=plan.redactor)
-            return Events(scanner, head.framing, ends_with_done=plan.readable and plan.ends_with_done)
+            return SseScanner(
+                hide_usage=plan.hide_usage,
+                redactor=plan.redactor,
+                must_say_done=plan.readable and plan.ends_with_done and head.framing is Framing.CLOSE,
+            )
         if coding:
             return Packed(coding, plan.max_answer, plan.redactor)
         if plan.readable:

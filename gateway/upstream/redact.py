@@ -53,20 +53,22 @@ class Redactor:
         self._nulls = [mark + b":null" for mark in self._marks]
         # the usual names share their ending, so that one search tells that none of them is there
         shared = _common_ending(self._marks)
-        self._hints = [shared] if len(shared) > len(b"params") else self._marks
+        hints = [shared] if len(shared) > len(b"params") else self._marks
+        self.signs = (_ESCAPED, *hints) if names else ()
+        """Bytes that are nowhere in what names none of the fields."""
         spellings = b"|".join(in_any_spelling(name) for name in sorted(self.names))
         self._spelled = re.compile(spellings) if self.names else None
 
     def concerns(self, data: bytes) -> bool:
         """Whether `data` names one of the fields with something in it."""
         # find, not `in`: on bytes that tries to read the needle as a number first, and costs double
-        if data.find(_ESCAPED) >= 0 and self._escaped(data):
-            return True
-        for hint in self._hints:
-            if data.find(hint) >= 0:
+        for sign in self.signs:
+            if data.find(sign) >= 0:
                 break
         else:
             return False
+        if data.find(_ESCAPED) >= 0 and self._escaped(data):
+            return True
         return any(
             data.count(mark) != data.count(null) for mark, null in zip(self._marks, self._nulls, strict=True)
         )

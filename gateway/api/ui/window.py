@@ -114,7 +114,9 @@ class LiveWindow:
         step.prompt += record.prompt_tokens
         step.reusable += record.reusable_tokens
         step.promised += record.matched_tokens
-        mine = step.workers.setdefault(record.worker, OfWorker())
+        mine = step.workers.get(record.worker)
+        if mine is None:
+            mine = step.workers[record.worker] = OfWorker()
         mine.requests += 1
         if record.usage is not None:
             step.generated += record.usage.completion_tokens
