@@ -284,7 +284,7 @@ def build(settings: Settings) -> App:
     service = ProxyService(
         router,
         client,
-        Recorders(_recorder(settings, metrics, followers, registry), traffic, watching.recorder),
+        Recorders(*_recorders(settings, metrics, followers, registry), traffic, *watching.recorders),
         read_prompt,
         options=serve_options(settings),
         gate=security.gate,
@@ -354,8 +354,10 @@ def build(settings: Settings) -> App:
     )
 
 
-def _recorder(settings: Settings, metrics: Metrics, followers: Followers, registry: Registry) -> Recorder:
+def _recorders(
+    settings: Settings, metrics: Metrics, followers: Followers, registry: Registry
+) -> list[Recorder]:
     recorders: list[Recorder] = [MetricsRecorder(metrics), FilledBlocks(followers.answered, registry.unit_of)]
     if settings.access_log:
         recorders.append(AccessLog())
-    return Recorders(*recorders)
+    return recorders

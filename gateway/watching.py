@@ -14,7 +14,6 @@ from gateway import __version__
 from gateway.api.departed import Departed
 from gateway.api.fleet_view import FleetView
 from gateway.api.hot_prefixes import HotPrefixes
-from gateway.api.recorder import Recorders
 from gateway.api.state_gauges import Bounds, StateGauges
 from gateway.api.ui.decisions import Decisions
 from gateway.api.ui.routes import ui_routes
@@ -31,7 +30,7 @@ from gateway.types import Clock
 
 
 class Watching:
-    """What it hears of requests (`recorder`) becomes gauges (`export`) and a page (`page`)."""
+    """What it hears of requests (`recorders`) becomes gauges (`export`) and a page (`page`)."""
 
     def __init__(
         self, view: FleetView, readiness: Callable[[], str | None], bounds: Bounds, clock: Clock
@@ -43,7 +42,7 @@ class Watching:
         self._hot = HotPrefixes()
         self._window = LiveWindow(clock)
         self._decisions = Decisions(time.time)
-        self.recorder = Recorders(self._hot, self._window, self._decisions)
+        self.recorders = self._hot, self._window, self._decisions
 
     def export(self, metrics: Metrics, registry: Registry, guards: Guards) -> None:
         """Has Prometheus read the gauges with every scrape, and drops the series of workers that left."""

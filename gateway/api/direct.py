@@ -133,14 +133,13 @@ class DirectOutlet:
     def start(self, status: int, headers: Headers) -> None:
         """The head goes out with the first of the body. Raises RuntimeError for what no head can hold."""
         cycle = self._cycle
-        parts, length = [_LINES[status]], _UNTIL_CLOSED
-        for header in (*cycle.default_headers, *headers):
-            if header[0] == b"connection":  # nobody says anything else there than that it ends
-                cycle.keep_alive = False
-                continue
-            if header[0] == b"content-length":
-                length = int(header[1])
-            parts.append(b"%s: %s" % header)
+        headers = cycle.default_headers + headers
+        lookup = dict(headers)
+        if b"connection" in lookup:  # nobody says anything else there than that it ends
+            cycle.keep_alive = False
+            headers = [header for header in headers if header[0] != b"connection"]
+        length = int(lookup.get(b"content-length", _UNTIL_CLOSED))
+        parts = [_LINES[status], *[b"%s: %s" % header for header in headers]]
         if cycle.scope["method"] == "HEAD" or status in _BODILESS:
             length = 0
         elif length == _UNTIL_CLOSED:

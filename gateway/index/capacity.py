@@ -24,8 +24,7 @@ class CapacityLru:
         """Puts `keys` last; returns those that it pushed out."""
         order = self._order
         for key in reversed(keys):
-            order[key] = order.get(key, 0) + 1
-            order.move_to_end(key)
+            order[key] = order.pop(key, 0) + 1  # which puts it last
         return [order.popitem(last=False)[0] for _ in range(len(order) - self.capacity)]
 
     def retract(self, keys: Iterable[int]) -> list[int]:

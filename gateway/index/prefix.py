@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, groupby, takewhile
 
 from gateway.index.capacity import CapacityLru
 from gateway.index.placements import DEFAULT_MAX_KEYS, DEFAULT_TTL, Placements
@@ -122,11 +122,7 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if known is None:
             return 0
-        parents, depth = known.holding.parents, 0
-        for key in keys:
-            if key not in parents:
-                break
-            depth += 1
+        depth = len(list(takewhile(known.holding.parents.__contains__, keys)))
         return depth - depth % known.stride
 
     # the write path
@@ -298,21 +294,12 @@ class PrefixIndex:
         if len(keys) > lru.capacity:
             keys = keys[: lru.capacity]  # of more it could not keep the rest
         pushed_out = lru.place(keys)
-        held = known.holding.parents
-        run: list[BlockKey] = []
         before: BlockKey | None = None
-        parent: BlockKey | None = None
-        for key in keys:
-            if key not in held:
-                if not run:
-                    parent = before
-                run.append(key)
-            elif run:
-                self._tree.store(known.holding, run, parent)
-                run = []
-            before = key
-        if run:
-            self._tree.store(known.holding, run, parent)
+        for held, group in groupby(keys, known.holding.parents.__contains__):
+            run = list(group)
+            if not held:
+                self._tree.store(known.holding, run, before)
+            before = run[-1]
         self._tree.forget(known.holding, pushed_out)
         self._keep_within_bounds(len(keys))
 

@@ -115,7 +115,7 @@ class ReuseSampler:
             sampled = self._sample(keys)
         weight = _SPACE / self._threshold
         self._sampled += weight * len(sampled)
-        last_of, times = self._last.get, self._times
+        last_of, times, buckets = self._last.get, self._times, self._buckets
         before: float | None = None
         for i, key in sampled:
             last = last_of(key)
@@ -124,9 +124,10 @@ class ReuseSampler:
             elif i >= held or before is None:
                 continue
             bucket = bucket_of(before)
-            if bucket >= len(self._buckets):
-                self._buckets += [0.0] * (bucket + 1 - len(self._buckets))
-            self._buckets[bucket] += weight
+            try:
+                buckets[bucket] += weight
+            except IndexError:
+                buckets += [*[0.0] * (bucket - len(buckets)), weight]
         self._touch(sampled)
         if self._clock > self._enough or len(self._last) > self._max_samples:
             self._shrink()
@@ -141,6 +142,8 @@ class ReuseSampler:
 
     def _sample(self, keys: Sequence[BlockKey]) -> list[tuple[int, BlockKey]]:
         threshold = self._threshold
+        if threshold == _SPACE:
+            return list(enumerate(keys))
         return [(i, key) for i, key in enumerate(keys) if key & _MASK < threshold]
 
     def _touch(self, sampled: Sequence[tuple[int, BlockKey]]) -> None:
