@@ -4,21 +4,23 @@
     python -m benchmarks.exactness --url http://… --admin-url http://…     any gateway, any engines
 
 A seeded workload of sequential requests: shared roots, edits in the middle, exact multiples of 16, salts,
-repeats, chats, decode that fills blocks, and far more blocks than the caches hold. After each request the
-gateway's view is left to settle: it has applied all that each engine published (asked of the engine's replay
-endpoint), and nothing new for `--settle` seconds. Then the next is sent: its
-`X-Gateway-Matched-Tokens` is compared with the engine's own `cached_tokens`. Exit code 1 on any difference.
+repeats, chats by each API that takes them, decode that fills blocks, and far more blocks than caches hold.
+After each request the gateway's view is left to settle: it has applied all that each engine published (asked
+of the engine's replay endpoint), and nothing new for `--settle` seconds. Then the next is sent: its
+`X-Gateway-Matched-Tokens` is compared with the engine's own count of cached tokens. Exit code 1 on any
+difference.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.dialects import APIS, by_api, counted
 from benchmarks.fleet import Fleet, running_fleet
 
 BLOCK = 16
@@ -56,9 +59,13 @@ class Verdict:
         return self.promised == self.cached
 
 
-def workload(seed: int, count: int, model: str, *, vocab: range, max_prompt: int) -> Iterator[Case]:
-    """`count` requests that no cache of ordinary size can hold all at once, the same for the same seed."""
+def workload(
+    seed: int, count: int, model: str, *, vocab: range, max_prompt: int, apis: Sequence[str] = APIS
+) -> Iterator[Case]:
+    """`count` requests that no cache of ordinary size can hold all at once, the same for the same seed. Chats
+    take the APIs in turn; their prompts are the same whichever they are."""
     rng = random.Random(seed)
+    turn_of = itertools.cycle(apis)
 
     def ids(n: int) -> list[int]:
         return [rng.randrange(vocab.start, vocab.stop) for _ in range(n)]
@@ -75,13 +82,13 @@ def workload(seed: int, count: int, model: str, *, vocab: range, max_prompt: int
         )[0]
         extra: dict[str, Any] = {}
         if kind == "chat":
-            turns = [{"role": "system", "content": rng.choice(systems)}]
+            system, turns = rng.choice(systems), []
             for _ in range(rng.randrange(1, 4)):
                 turns.append({"role": "user", "content": " ".join(rng.choice(_WORDS) for _ in range(12))})
                 turns.append({"role": "assistant", "content": " ".join(rng.choice(_WORDS) for _ in range(8))})
             turns.pop()
-            body = {"model": model, "messages": turns, "max_tokens": rng.randrange(1, 20), "temperature": 0}
-            yield Case(kind, "/v1/chat/completions", body)
+            api = next(turn_of)
+            yield Case(api, *by_api(api, model, system, turns, max_tokens=rng.randrange(1, 20)))
             continue
         if kind == "root":
             prompt = rng.choice(roots) + ids(rng.randrange(1, 60))
@@ -137,9 +144,8 @@ class Client:
         answer = self._http.post(self._fleet.url + case.path, json=case.body)
         if answer.status_code != 200:
             raise SystemExit(f"request {number} ({case.kind}): {answer.status_code} {answer.text[:300]}")
-        usage = answer.json()["usage"]
-        details = usage.get("prompt_tokens_details")
-        if details is None:
+        counts = counted(answer.json()["usage"])
+        if counts is None:
             raise SystemExit(
                 "the engine does not report cached_tokens: start vLLM with --enable-prompt-tokens-details"
             )
@@ -147,9 +153,9 @@ class Client:
             number,
             case.kind,
             answer.headers["x-gateway-worker"],
-            usage["prompt_tokens"],
+            counts[0],
             int(answer.headers["x-gateway-matched-tokens"]),
-            details["cached_tokens"] or 0,
+            counts[1],
         )
 
     def settle(self, timeout: float = 30.0) -> None:
@@ -195,12 +201,21 @@ class Client:
 
 
 def run(
-    fleet: Fleet, *, requests: int, seed: int, settle: float, max_prompt: int, quiet: bool
+    fleet: Fleet,
+    *,
+    requests: int,
+    seed: int,
+    settle: float,
+    max_prompt: int,
+    quiet: bool,
+    apis: Sequence[str] = APIS,
 ) -> list[Verdict]:
     client = Client(fleet, settle)
     try:
         client.settle()
-        cases = workload(seed, requests, fleet.model(), vocab=range(100, 1000), max_prompt=max_prompt)
+        cases = workload(
+            seed, requests, fleet.model(), vocab=range(100, 1000), max_prompt=max_prompt, apis=apis
+        )
         verdicts = []
         for number, case in enumerate(track(cases, total=requests, description="requests", disable=quiet)):
             verdicts.append(client.send(number, case))
@@ -250,6 +265,9 @@ def main() -> int:
     parser.add_argument("--settle", type=float, default=0.03, help="seconds without a new event; vLLM: 0.3")
     parser.add_argument("--num-blocks", type=int, default=96, help="blocks of each started worker's cache")
     parser.add_argument("--max-prompt", type=int, default=400, help="tokens")
+    parser.add_argument(
+        "--apis", nargs="+", choices=APIS, default=APIS, help="which chats are sent by (default: all in turn)"
+    )
     parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
     console = Console()
@@ -261,6 +279,7 @@ def main() -> int:
             seed=args.seed,
             settle=args.settle,
             max_prompt=args.max_prompt,
+            apis=args.apis,
             quiet=not sys.stderr.isatty(),
         )
     summary = report(verdicts, console)

@@ -30,6 +30,7 @@ def test_every_promise_is_what_the_engine_delivers(small: Fleet) -> None:
     )
     assert [v for v in verdicts if not v.exact] == []
     assert len(verdicts) == REQUESTS
+    assert {"chat", "messages", "responses"} <= {v.kind for v in verdicts if v.cached}
     # the workload did what it is for: hits on both workers, and far more blocks than the caches hold
     assert len({v.worker for v in verdicts if v.cached}) == 2
     blocks = sum((v.prompt_tokens - v.cached) // 16 for v in verdicts)
