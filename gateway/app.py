@@ -21,6 +21,7 @@ from gateway.api.fleet_view import FleetView
 from gateway.api.index_routes import index_routes
 from gateway.api.knowledge import Knowledge, ShareMetrics
 from gateway.api.openai import PublicApp
+from gateway.api.pages import Pages
 from gateway.api.record import Recorder
 from gateway.api.recorder import (
     AccessLog,
@@ -281,6 +282,7 @@ def build(settings: Settings) -> App:
     watching = Watching(view, readiness, Bounds(settings.index_max_blocks, settings.queue_size), clock)
     watching.export(metrics, registry, guard)
     pins = ResponsePins(clock, RedisPins(store) if store is not None else None)
+    pages = Pages(settings.cors_origins)
     service = ProxyService(
         router,
         client,
@@ -290,6 +292,7 @@ def build(settings: Settings) -> App:
         gate=security.gate,
         tracer=tracer,
         pins=pins,
+        pages=pages,
         clock=clock,
         rng=random,
     )
@@ -307,6 +310,7 @@ def build(settings: Settings) -> App:
                 readiness=readiness,
                 endpoints=EndpointTable(settings.passthrough_paths),
                 gate=security.gate,
+                pages=pages,
             ),
             settings.cors_origins,
         ),

@@ -62,7 +62,7 @@ class Settings(BaseSettings):
         None, description="operators must show a certificate signed by it: as good as a token"
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="origins whose pages may call the API from a browser"
+        (), description="origins whose pages may call the API from a browser; others' requests are refused"
     )
     head_timeout: float = Field(10.0, gt=0, description="seconds for a request's line and headers")
     body_timeout: float = Field(60.0, gt=0, description="seconds for a request's body")

@@ -10,9 +10,10 @@ from gateway.api.endpoints import EndpointTable
 from gateway.api.errors import Answer, error_answer, json_answer
 from gateway.api.gate import Gate, OpenGate
 from gateway.api.headers import request_id
+from gateway.api.pages import Pages
 from gateway.api.serve import ProxyService, new_request_id
 from gateway.auth.keys import ApiKey
-from gateway.errors import MethodNotAllowed, ModelNotFound, NotFound, Unauthorized
+from gateway.errors import Forbidden, MethodNotAllowed, ModelNotFound, NotFound, Unauthorized
 from gateway.upstream.headers import value_of
 from gateway.upstream.outlet import Send
 
@@ -36,6 +37,7 @@ class PublicApp:
         readiness: Readiness,
         endpoints: EndpointTable | None = None,
         gate: Gate | OpenGate | None = None,
+        pages: Pages | None = None,
         new_id: Callable[[], str] = new_request_id,
     ) -> None:
         self._service = service
@@ -43,6 +45,7 @@ class PublicApp:
         self._readiness = readiness
         self._endpoints = endpoints or EndpointTable()
         self._gate = gate if gate is not None else OpenGate()
+        self._pages = pages if pages is not None else Pages()
         self._new_id = new_id
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -59,10 +62,11 @@ class PublicApp:
             await self._service(endpoint, scope, receive, send)
             return
         try:
+            self._pages.check(dict(reversed(scope["headers"])))
             # what lives here and needs no key is asked for by load balancers, and tells nothing
             key = None if path in _KEYLESS else await self._gate.identify(scope["headers"])
             answer = self._own_answer(method, path, endpoint.methods if endpoint is not None else None, key)
-        except Unauthorized as error:
+        except (Forbidden, Unauthorized) as error:
             answer = error_answer(error)
         given = value_of(scope["headers"], b"x-request-id")
         answer.headers.append((b"x-request-id", request_id(given, self._new_id)))

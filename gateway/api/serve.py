@@ -27,6 +27,7 @@ from gateway.api.endpoints import ProxiedEndpoint
 from gateway.api.errors import Answer, error_answer, error_event
 from gateway.api.gate import NOBODY, Gate, OpenGate, Visit
 from gateway.api.headers import answer_headers, headers_to_worker, request_id, trace_id
+from gateway.api.pages import Pages
 from gateway.api.record import Recorder, Story
 from gateway.api.response_pins import ResponsePins, named_response, without_a_model
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
@@ -91,10 +92,12 @@ class ProxyService:
         gate: Gate | OpenGate | None = None,
         tracer: Tracer | None = None,
         pins: ResponsePins | None = None,
+        pages: Pages | None = None,
         new_id: Callable[[], str] = new_request_id,
     ) -> None:
-        """Without a `gate`, whoever comes is served."""
+        """Without a `gate`, whoever comes is served, but for pages of other sites."""
         self._gate = gate if gate is not None else OpenGate()
+        self._pages = pages if pages is not None else Pages()
         self._tracer = tracer if tracer is not None else PassedOn()
         self._pins = pins if pins is not None else ResponsePins(clock)
         self._router = router
@@ -124,6 +127,8 @@ class ProxyService:
         watch: ClientWatch | DirectWatch | None = None
         visit = NOBODY
         try:
+            if b"origin" in lookup:
+                self._pages.check(lookup)
             visit = await self._gate.enter(headers, endpoint)
             story.key = visit.key_id
             whole = None if direct is None else direct.whole_body()

@@ -39,8 +39,12 @@ NOT_FORWARDED = HOP_BY_HOP | frozenset(
         b"x-gateway-worker",  # ours to say
         b"x-gateway-prompt-tokens",
         b"x-gateway-matched-tokens",
+        b"timing-allow-origin",  # which pages may read, time and embed an answer is ours to say, too
+        b"cross-origin-resource-policy",
     )
 )
+_FOR_PAGES = b"access-control-"
+"""So begins the rest of what opens an answer to pages of browsers; vLLM sends it to everybody."""
 _PACKED = frozenset((b"content-encoding",))
 
 
@@ -238,6 +242,10 @@ class Exchange:
         body = self._body
         unpacked = self._inflater is not None or (isinstance(body, Packed) and body.plain)
         headers = end_to_end(self._head.headers, NOT_FORWARDED | _PACKED if unpacked else NOT_FORWARDED)
+        for header in headers:
+            if header[0][:15] == _FOR_PAGES:
+                headers = [header for header in headers if not header[0].startswith(_FOR_PAGES)]
+                break
         headers += self._plan.headers
         length = value_of(self._head.headers, b"content-length")
         if self._method == b"HEAD" or self._head.framing is Framing.NONE:
