@@ -25,8 +25,8 @@ from tests.e2e.page_pictures import page_pictures
 from tests.e2e.watched import CLIENTS, Traffic, Watched, watched
 from workers.model.resolve import locate_model
 
-ENGINE = "sim:400us-per-token,10ms-per-step,num_blocks=900"
-"""A cold prompt of 500 tokens takes 0.2 s, a warm one a tenth of it; 14,400 tokens of cache are full soon."""
+ENGINE = "sim:800us-per-token,15ms-per-step,num_blocks=900"
+"""A cold prompt of 500 tokens takes 0.4 s, a warm one a tenth of it; 14,400 tokens of cache are full soon."""
 RUSH_CLIENTS = 9
 
 

@@ -69,6 +69,20 @@ def test_a_full_cache_alone_is_no_illness() -> None:
     assert diagnose(facts(well)) == ()
 
 
+def test_two_half_full_ranks_are_not_one_that_is_full() -> None:
+    def ranks(first: float, second: float) -> Facts:
+        scrapes = [Scrape(0.0), Scrape(1.0)]
+        for scrape in scrapes:
+            for rank, usage in (("0", first), ("1", second)):
+                for name, value in (("kv_cache_usage_perc", usage), ("num_requests_waiting", 1.0)):
+                    scrape.put(f"vllm:{name}", {"engine": rank}, value)
+        return facts(Engine("http://a", "m", Series(scrapes)))
+
+    assert diagnose(ranks(0.5, 0.6)) == ()
+    found = only(diagnose(ranks(0.1, 0.92)))
+    assert Evidence("K/V usage, peak", "92 %") in found.evidence
+
+
 def test_waiting_beside_free_memory_is_the_batch_limit() -> None:
     sick = engine(
         num_requests_running=(8, 8, 8, 8), num_requests_waiting=(3, 5, 4, 4),
