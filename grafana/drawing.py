@@ -78,7 +78,7 @@ def _lines(axes: Axes, panel: Panel, source: Source) -> None:
             label.set_horizontalalignment("right")
     other.legend(
         handles=handles, fontsize=5.5, framealpha=0.6, ncols=2 if len(handles) > _MANY else 1,
-        loc="center left" if right else "best",
+        loc="lower center" if right else "best",
     )  # fmt: skip
 
 

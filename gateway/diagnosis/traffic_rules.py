@@ -23,6 +23,8 @@ _MISSED = 0.1
 """Ten points of hit rate."""
 _HOT_FACTOR = 3.0
 _HOT_REQUESTS = 3.0
+_WEIGHS = "estimated_ttft"
+"""The policy that weighs what waits against what is held."""
 
 
 def context_grows(facts: Facts) -> Iterator[Finding]:
@@ -223,10 +225,19 @@ def hot_spot(facts: Facts) -> Iterator[Finding]:
                 Evidence("share of the window", percent(longer)),
                 Evidence("policy", ", ".join(sorted(policies)) or "unknown"),
             ),
-            f"traffic of model {model or 'unknown'} sticks to it: one hot prefix or session under a policy "
-            "that does not weigh load, or requests that bypass the gateway",
+            f"traffic of model {model or 'unknown'} sticks to it: "
+            + (
+                "what runs is held there alone, and is expected sooner there than where it would be computed "
+                "anew (a worker that came back empty fills with new conversations)"
+                if policies == {_WEIGHS}
+                else "one hot prefix or session under a policy that does not weigh load"
+            )
+            + ", or requests bypass the gateway",
             (
-                "use a policy that weighs load against prefix (estimated_ttft)",
+                "look at what moving one would cost (`prefix-gateway explain`); a lower affinity_weight "
+                "moves them sooner"
+                if policies == {_WEIGHS}
+                else f"use a policy that weighs load against prefix ({_WEIGHS})",
                 "bound it: max_requests=N on the worker",
                 "check whether clients talk to the engine directly",
             ),

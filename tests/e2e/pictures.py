@@ -30,13 +30,16 @@ ENGINE = "sim:800us-per-token,15ms-per-step,num_blocks=900"
 RUSH_CLIENTS = 9
 
 
-def _lived_through(fleet: Watched, minutes: float) -> None:
-    """A fifth of the time each: calm, a rush, calm, an engine less, calm."""
+def _lived_through(fleet: Watched, minutes: float, images: Path) -> None:
+    """A fifth of the time each: calm, a rush, calm, an engine less, calm. The live page is photographed while
+    all is well."""
     fifth = 60 * minutes / 5
     time.sleep(fifth)
     with _more(fleet, RUSH_CLIENTS, first=2 * CLIENTS):
         time.sleep(fifth)
     time.sleep(fifth)
+    print("the live page", flush=True)
+    page_pictures(fleet.replicas[0].admin, images)
     fleet.site.kill(fleet.engines[0].process)
     time.sleep(fifth)
     fleet.site.restart(fleet.engines[0])
@@ -59,6 +62,7 @@ def main() -> int:
         sys.stderr.write(f"{__doc__}\n")
         return 2
     images, minutes = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) == 3 else 5.0
+    images.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         tokenizer = f"sim={locate_model('tiny')}"  # whose the simulated engines speak
@@ -67,10 +71,9 @@ def main() -> int:
             _more(fleet, CLIENTS, first=CLIENTS),
         ):
             print(f"five spells of traffic, {minutes:g} minutes", flush=True)
-            _lived_through(fleet, minutes)
-            draw(Source(fleet.prometheus.url, minutes), images)
-            print("the live page", flush=True)
-            page_pictures(fleet.replicas[0].admin, images)
+            began = time.monotonic()
+            _lived_through(fleet, minutes, images)
+            draw(Source(fleet.prometheus.url, (time.monotonic() - began) / 60), images)
         print("a hundred workers, two minutes", flush=True)
         with hundred(folder / "hundred") as watcher:
             time.sleep(90)

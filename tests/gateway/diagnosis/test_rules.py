@@ -125,6 +125,20 @@ def test_a_hot_spot_needs_others_that_idle() -> None:
     assert diagnose(pool(2, 0)) == ()
 
 
+def test_a_hot_spot_is_not_told_to_use_the_policy_that_it_has() -> None:
+    def remedy(*policies: str) -> str:
+        pool = [
+            engine(url, num_requests_running=(load, load), num_requests_waiting=(0, 0))
+            for url, load in (("http://a", 9), ("http://b", 1))
+        ]
+        replicas = [Replica("r", Series(), policies={"*": policy}) for policy in policies]
+        return only(diagnose(Facts(10.0, replicas, pool))).remedy[0]
+
+    assert remedy("session_affinity") == "use a policy that weighs load against prefix (estimated_ttft)"
+    assert remedy("estimated_ttft", "session_affinity") == remedy("session_affinity")
+    assert "affinity_weight" in remedy("estimated_ttft")
+
+
 def replica(*rows: WorkerRow, **traffic: object) -> Replica:
     models = {"models": {"m": traffic}} if traffic else {"models": {}}
     return Replica("r", Series(), rows, rows, {"*": "estimated_ttft"}, traffic_facts(models))
