@@ -62,7 +62,7 @@ def rates_named(_context: click.Context, _param: click.Parameter, text: str) -> 
 @click.option(
     "--load-interval",
     type=click.FloatRange(min=0, min_open=True),
-    default=0.1,
+    default=0.05,
     help="Seconds between a replica's load reports.",
 )
 @click.option(

@@ -8,6 +8,7 @@ from math import exp, log
 from statistics import fmean
 
 from benchmarks.replay.cases import REFERENCES, Row
+from benchmarks.replay.outcome import beyond
 from benchmarks.replay.report import number
 
 Point = tuple[str, int, int, float, str]
@@ -39,6 +40,9 @@ class Line:
     floor_p50_s: float
     bound_p50_s: float
     bound_p99_s: float
+    bound_late: int
+    """Requests that must be later than the target for p99, all seeds together; and how many may be."""
+    late_allowed: int
     refused: float
     """Share of all that asked."""
     goodput: float
@@ -106,6 +110,8 @@ def _line(policy: str, replicas: int, shared: bool, max_ttft_s: float, rows: Seq
         floor_p50_s=_geometric([number(row, "floor_ttft_p50_s") for row in rows]),
         bound_p50_s=_geometric([number(row, "bound_ttft_p50_s") for row in rows]),
         bound_p99_s=_geometric([number(row, "bound_ttft_p99_s") for row in rows]),
+        bound_late=sum(int(number(row, "bound_late")) for row in rows),
+        late_allowed=sum(beyond(int(number(row, "requests")), 0.99) for row in rows),
         refused=fmean(_refused(row) for row in rows),
         goodput=_mean(rows, "goodput_rps"),
         goodput_x=fmean(_ratios(rows, "goodput_rps", "floor_goodput_rps")),

@@ -1,26 +1,33 @@
 """What no router can beat, with any number of caches of any size, whatever it knows and however it schedules.
 
-A request's first token takes at least the time in which an idle engine computes that part of its prompt
-which nobody can have computed before. What holds for each of n requests holds for every quantile of them too.
-Queues are left out, so the bound is not tight where prefill is short; where it equals the floor, the floor is
-the bound.
+No request's first token comes earlier than on an idle engine that finds whatever anybody can have computed
+(`benchmarks/replay/least.py`). What holds for each of n requests holds for every quantile of them too, if
+none is refused. Queues are left out, so the bound is not tight where prefill is short; where it equals the
+floor, the floor is the bound.
 
 Balance has no such bound, since a router may move what it likes at a price; but it has two marks, below.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from benchmarks.replay.content import Content
+from benchmarks.replay.least import least_seconds
 from benchmarks.replay.outcome import quantile
 from workers.timing import Timing
+
+P99_OF_FLOOR = 1.05
+"""The target: the 99th percentile at most so many times the floor's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
+    least_s: Sequence[float]
+    """Of every request, the shortest first."""
     ttft_p50_s: float
     ttft_p99_s: float
     good_share: float
@@ -31,13 +38,20 @@ class Bounds:
     balance_sorted: float
     """The same where the largest go first, as if all were known beforehand (Graham 1969)."""
 
+    def later_than(self, seconds: float) -> int:
+        """How many requests get their first token later than that, whoever routes."""
+        return len(self.least_s) - bisect_right(self.least_s, seconds)
 
-def bounds(content: Content, timings: Sequence[Timing], slo_ttft_s: float, workers: int) -> Bounds:
-    """`timings` are those of the fleet's kinds of engines."""
-    least = sorted(least_seconds(content, timings))
+
+def bounds(
+    content: Content, timings: Sequence[Timing], speed: float, slo_ttft_s: float, workers: int
+) -> Bounds:
+    """`timings` are those of the fleet's kinds of engines, `speed` divides the trace's own times."""
+    least = sorted(least_seconds(content, timings, speed))
     good = sum(1 for seconds in least if seconds <= slo_ttft_s)
     sizes = session_tokens(content)
     return Bounds(
+        least,
         quantile(least, 0.5),
         quantile(least, 0.99),
         good / len(least),
@@ -72,46 +86,3 @@ def balance(sizes: Sequence[int], workers: int) -> float:
     for size in sizes:
         given[given.index(min(given))] += size
     return max(given) * workers / max(1, sum(given))
-
-
-def least_seconds(content: Content, timings: Sequence[Timing]) -> list[float]:
-    """By request. In chunks it takes no less: arithmetic adds up, and every chunk reads the weights again."""
-    found = []
-    for number, blocks in enumerate(reusable_blocks(content)):
-        prompt = content.trace.requests[number].input_tokens
-        cached = blocks * content.block_size
-        found.append(min(timing.step_seconds([(prompt - cached, cached)]) for timing in timings))
-    return found
-
-
-def reusable_blocks(content: Content) -> list[int]:
-    """Of each prompt the leading blocks that another request may have computed before it was asked: any that
-    does not itself wait for this one's answer, whenever it arrives."""
-    requests = content.trace.requests
-    parents = [-1 if request.parent is None else request.parent for request in requests]
-    holder: dict[tuple[int, int], int] = {}
-    shared: set[tuple[int, int]] = set()
-    for number in range(len(requests)):
-        names, _servable = content.line_blocks(number)
-        for name in names:
-            known = holder.setdefault(name, number)
-            # the first holder in the trace's order has it to itself only if all others wait for its answer
-            if known != number and name not in shared and not _waits_for(number, known, parents):
-                shared.add(name)
-    found = []
-    for number in range(len(requests)):
-        names, servable = content.line_blocks(number)
-        count = 0
-        for name in names[:servable]:
-            if holder[name] == number and name not in shared:
-                break
-            count += 1
-        found.append(count)
-    return found
-
-
-def _waits_for(number: int, ancestor: int, parents: Sequence[int]) -> bool:
-    """Parents have smaller numbers than their children, and -1 is nobody's."""
-    while number > ancestor:
-        number = parents[number]
-    return number == ancestor

@@ -10,7 +10,7 @@ from random import Random
 import msgspec
 
 from benchmarks.replay import formats
-from benchmarks.replay.bounds import Bounds, bounds
+from benchmarks.replay.bounds import P99_OF_FLOOR, Bounds, bounds
 from benchmarks.replay.ceilings import Ceilings, ceilings
 from benchmarks.replay.content import Content
 from benchmarks.replay.floor import PooledFleet
@@ -116,8 +116,8 @@ def run_case(content: Content, case: Case, progress: Progress | None = None) -> 
     return _row(content, case, summary)
 
 
-Fleet = tuple[int, int, str, float]
-"""Workers, blocks a worker, profile, seconds to the first token that count as good."""
+Fleet = tuple[int, int, str, float, float]
+"""Workers, blocks a worker, profile, requests a second, seconds to the first token that count as good."""
 
 
 def with_ceilings(rows: Sequence[Row], limits: Mapping[Fleet, tuple[Ceilings, Bounds]]) -> list[Row]:
@@ -127,6 +127,7 @@ def with_ceilings(rows: Sequence[Row], limits: Mapping[Fleet, tuple[Ceilings, Bo
     for row in rows:
         ceiling, bound = limits[_fleet(row)]
         floor = floors.get(_point(row), {})
+        p99 = floor.get("ttft_p99_s")
         finished.append(
             row
             | {
@@ -134,10 +135,11 @@ def with_ceilings(rows: Sequence[Row], limits: Mapping[Fleet, tuple[Ceilings, Bo
                 "infinite_hit_rate": round(ceiling.infinite, 6),
                 "clairvoyant_hit_rate": round(ceiling.clairvoyant, 6),
                 "floor_ttft_p50_s": floor.get("ttft_p50_s"),
-                "floor_ttft_p99_s": floor.get("ttft_p99_s"),
+                "floor_ttft_p99_s": p99,
                 "floor_goodput_rps": floor.get("goodput_rps"),
                 "bound_ttft_p50_s": round(bound.ttft_p50_s, 6),
                 "bound_ttft_p99_s": round(bound.ttft_p99_s, 6),
+                "bound_late": bound.later_than(P99_OF_FLOOR * float(str(p99))) if p99 else None,
                 "bound_good_share": round(bound.good_share, 6),
                 "sessions_balance": round(bound.balance_as_they_come, 6),
                 "sessions_balance_sorted": round(bound.balance_sorted, 6),
@@ -147,13 +149,22 @@ def with_ceilings(rows: Sequence[Row], limits: Mapping[Fleet, tuple[Ceilings, Bo
 
 
 def limits_of(content: Content, cases: Sequence[Case]) -> dict[Fleet, tuple[Ceilings, Bounds]]:
-    fleets = {(case.workers, case.blocks_per_worker, case.profile, case.slo_ttft_s): case for case in cases}
+    fleets = {
+        (case.workers, case.blocks_per_worker, case.profile, case.rate, case.slo_ttft_s): case
+        for case in cases
+    }
     found = {}
     for fleet, case in sorted(fleets.items(), key=lambda pair: pair[0]):
         timings = {profile.name: profile.timing for profile in profiles_of(case, content.block_size)}
         found[fleet] = (
             ceilings(content, case.workers * case.blocks_per_worker),
-            bounds(content, list(timings.values()), case.slo_ttft_s, case.workers),
+            bounds(
+                content,
+                list(timings.values()),
+                case.rate / content.trace.rate,
+                case.slo_ttft_s,
+                case.workers,
+            ),
         )
     return found
 
@@ -239,4 +250,4 @@ def _point(row: Row) -> tuple[object, ...]:
 
 def _fleet(row: Row) -> Fleet:
     workers, blocks = int(str(row["workers"])), int(str(row["blocks_per_worker"]))
-    return workers, blocks, str(row["profile"]), float(str(row["slo_ttft_s"]))
+    return workers, blocks, str(row["profile"]), float(str(row["rate"])), float(str(row["slo_ttft_s"]))

@@ -121,4 +121,4 @@ def quick() -> Mapping[str, Experiment]:
 
 def _replicas(source: Source, rate: float) -> Experiment:
     counts = ((1, True), (3, True), (3, False))
-    return Experiment(source, 8, (1700,), (rate,), (FLOOR, DEFAULT), (0, 1), replicas=counts)
+    return Experiment(source, 8, (1700,), (rate,), (FLOOR, DEFAULT), (0, 1, 2), replicas=counts)

@@ -101,5 +101,9 @@ def summarise(
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """Of sorted values: the smallest that at least `share` of them do not exceed."""
-    rank = -(-len(ordered) * share // 1)
-    return ordered[max(0, int(rank) - 1)]
+    return ordered[-1 - beyond(len(ordered), share)]
+
+
+def beyond(count: int, share: float) -> int:
+    """Of `count` sorted values, how many stand behind that one."""
+    return min(count - 1, count - int(-(-count * share // 1)))

@@ -154,6 +154,9 @@ class Replica:
     def peer_loads(self, replica: str, vector: Mapping[WorkerId, LoadVector]) -> None:
         self._board.set_peer_loads(replica, vector)
 
+    def some_peer_loads(self, replica: str, vector: Mapping[WorkerId, LoadVector]) -> None:
+        self._board.update_peer_loads(replica, vector)
+
     def _upkeep(self, now: float) -> None:
         if now < self._next_upkeep:
             return

@@ -26,10 +26,10 @@ class Delays:
 
     event_s: float = 0.01
     """From an engine's step to a replica's index."""
-    placement_s: float = 0.005
-    """From one replica's decision to the others' indexes."""
-    load_s: float = 0.1
-    """How often a replica tells the others what it has in flight."""
+    word_s: float = 0.005
+    """From one replica's word to the others: a placement with its worker's load, or all loads."""
+    load_s: float = 0.05
+    """How often a replica tells the others all that it has in flight (gateway.fleet.sharing, its tick)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +164,7 @@ class Simulation:
             promised_tokens=decision.route.matched_tokens,
         )
         if self._telling:
-            self._timeline.at(
-                now + self._setup.delays.placement_s,
-                lambda then: self._tell_placement(replica, decision, full, then),
-            )
+            self._tell_placement(replica, decision, full, now)
         keys = list[int](full)
         self._workers[decision.worker].add(self._answers.request(number), keys, now)
 
@@ -210,16 +207,28 @@ class Simulation:
     def _tell_placement(
         self, author: Replica, decision: Decision, full: Sequence[BlockKey], now: float
     ) -> None:
+        """It takes the load of its worker along, so that nobody sees the promise without its price."""
         known = decision.route.matched_tokens // self._content.block_size
-        for replica in self._replicas:
-            if replica is not author:
-                replica.placed_by_peer(decision.worker, full[known:], now)
+        worker = decision.route.worker
+        load = {worker: author.vector()[worker]}
 
-    def _tell_loads(self, now: float) -> None:
-        for author in self._replicas:
-            vector = author.vector()
+        def hear(then: float) -> None:
             for replica in self._replicas:
                 if replica is not author:
-                    replica.peer_loads(author.name, vector)
+                    replica.some_peer_loads(author.name, load)
+                    replica.placed_by_peer(decision.worker, full[known:], then)
+
+        self._timeline.at(now + self._setup.delays.word_s, hear)
+
+    def _tell_loads(self, now: float) -> None:
+        vectors = [(author, author.vector()) for author in self._replicas]
+
+        def hear(_then: float) -> None:
+            for author, vector in vectors:
+                for replica in self._replicas:
+                    if replica is not author:
+                        replica.peer_loads(author.name, vector)
+
+        self._timeline.at(now + self._setup.delays.word_s, hear)
         if self._done < len(self._content.trace.requests):
             self._timeline.at(now + self._setup.delays.load_s, self._tell_loads)

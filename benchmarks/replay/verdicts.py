@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.replay.aggregate import Line, baselines, only
+from benchmarks.replay.bounds import P99_OF_FLOOR
 from benchmarks.replay.cases import FLOOR
 from benchmarks.replay.grid import DEFAULT, FAMILY
 
-P99_OF_FLOOR = 1.05
 P50_OF_FLOOR = 1.25
 P50_BEYOND_FLOOR_S = 0.05
 HIT_OF_POOLED = 0.95

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 
 import pytest
 
-from benchmarks.replay.bounds import balance, bounds, least_seconds, reusable_blocks, session_tokens
-from benchmarks.replay.cases import Case, run_case
+from benchmarks.replay.bounds import balance, bounds, session_tokens
+from benchmarks.replay.cases import Case, profiles_of, run_case
 from benchmarks.replay.content import Content
+from benchmarks.replay.least import least_seconds, reusable_blocks
+from benchmarks.replay.simulation import Setup, Simulation
+from gateway.fleet.load import WorkerLoad
+from gateway.routing.policy import RequestShape
 from workers.timing import LinearTiming
 
 Toy = Callable[..., Content]
@@ -19,8 +24,19 @@ def test_what_another_may_have_computed_is_free(toy: Toy) -> None:
     # the first two could come in either order; the third's c is its own
     content = toy([(0.0, "a b", 1, None), (1.0, "a b", 1, None), (2.0, "a c", 1, None)])
     assert reusable_blocks(content) == [2, 2, 1]
-    # the last token always (a single token is decoded at a step's price); 17 of 33 for the third
-    assert least_seconds(content, [TIMING]) == pytest.approx([0.010, 0.010, 0.027])
+    # who comes first computes 33; the last token always (a single token is decoded at a step's price)
+    assert least_seconds(content, [TIMING], 1.0) == pytest.approx([0.043, 0.010, 0.027])
+    # 40 times as fast, the first may wait 25 ms for the second
+    assert least_seconds(content, [TIMING], 40.0) == pytest.approx([0.035, 0.010, 0.027])
+
+
+def test_to_wait_for_a_next_turn_takes_as_long_as_its_question_takes_to_come(toy: Toy) -> None:
+    asked = [(0.0, "a b", 70, None), (0.2, "a b c d e f", 1, 0), (0.66, "a b c d e f", 1, None)]
+    # a and b may be there from another, so the question may come at 0.010 + 69 × 0.010 s: 40 ms to wait, and
+    # the last token; c to f and the last, 65 tokens, take 75 ms
+    assert least_seconds(toy(asked), [TIMING], 1.0)[2] == pytest.approx(0.050)
+    # with an answer of 80 tokens it would take 140 ms to come
+    assert least_seconds(toy([(0.0, "a b", 80, None), *asked[1:]]), [TIMING], 1.0)[2] == pytest.approx(0.075)
 
 
 def test_who_waits_for_an_answer_cannot_have_computed_the_question(toy: Toy) -> None:
@@ -36,15 +52,16 @@ def test_a_stranger_may_have_computed_what_a_next_turn_repeats(toy: Toy) -> None
 
 def test_the_fastest_kind_of_engine_counts(toy: Toy) -> None:
     content = toy([(0.0, "a", 1, None)])
-    assert least_seconds(content, [TIMING, LinearTiming(0.0005, 0.0)]) == pytest.approx([0.0085])
+    assert least_seconds(content, [TIMING, LinearTiming(0.0005, 0.0)], 1.0) == pytest.approx([0.0085])
 
 
 def test_quantiles_and_the_share_that_can_be_good(toy: Toy) -> None:
     long = " ".join(f"x{i}" for i in range(10))
     content = toy([(0.0, long, 1, None), (1.0, "a", 1, None), (2.0, "b", 1, None)])
-    found = bounds(content, [TIMING], 0.1, 2)
+    found = bounds(content, [TIMING], 1.0, 0.1, 2)
     assert found.ttft_p50_s == pytest.approx(0.027)
     assert found.ttft_p99_s == pytest.approx(0.171)
+    assert (found.later_than(0.03), found.later_than(0.02), found.later_than(0.2)) == (1, 3, 0)
     assert found.good_share == pytest.approx(2 / 3)
     # 161 tokens, and twice 17 elsewhere
     assert found.balance_as_they_come == found.balance_sorted == pytest.approx(161 * 2 / 195)
@@ -68,7 +85,41 @@ def test_balance_of_what_cannot_be_divided() -> None:
 def test_nobody_is_better(toy: Toy, policy: str) -> None:
     later = [(i * 0.02, f"a b{i % 3} c{i % 7}", 4, i - 10 if i % 10 > 6 else None) for i in range(10, 60)]
     content = toy([(i * 0.02, f"a b{i % 3} c{i % 7}", 4, None) for i in range(10)] + later)
-    limit = bounds(content, [TIMING], 0.03, 3)
+    limit = bounds(content, [TIMING], 50.0 / content.trace.rate, 0.03, 3)
     row = run_case(content, Case(policy, 3, 64, rate=50.0, profile="1ms-per-token,10ms-per-step"))
     assert float(str(row["ttft_p50_s"])) >= limit.ttft_p50_s - 1e-9
     assert float(str(row["ttft_p99_s"])) >= limit.ttft_p99_s - 1e-9
+
+
+class Assigned:
+    """Whoever asks next goes to the next of these workers."""
+
+    name = "assigned"
+
+    def __init__(self, workers: Sequence[int]) -> None:
+        self._workers = iter(workers)
+
+    def score(
+        self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
+    ) -> list[float]:
+        chosen = next(self._workers)
+        return [float(worker != chosen) for worker in range(len(loads))]
+
+
+def test_no_assignment_is_better_and_each_request_has_one_that_is_as_good(toy: Toy) -> None:
+    asked = [(0.0, "a b", 1, None), (0.1, "a b c", 1, 0), (0.2, "a b", 1, None), (0.205, "a b e", 1, None)]
+    content = toy([*asked, (0.21, "d", 1, None), (0.3, "a b c d", 1, 1)])
+    profiles = profiles_of(Case("", 2, 64, 1.0, "1ms-per-token,10ms-per-step"), 16)
+    least = least_seconds(content, [TIMING], 1.0)
+    seen = []
+    for workers in product(range(2), repeat=6):
+
+        def assigned(_random: object, workers: tuple[int, ...] = workers) -> Assigned:
+            return Assigned(workers)
+
+        outcomes = Simulation(content, Setup(profiles, 1.0), assigned).run().outcomes
+        seen.append([outcome.ttft for outcome in outcomes])
+    best = [min(ttfts) for ttfts in zip(*seen, strict=True)]
+    # 33 tokens; c and the last; the last; e and the last; d and the last, twice
+    assert least == pytest.approx([0.043, 0.027, 0.010, 0.027, 0.027, 0.027])
+    assert best == pytest.approx(least)

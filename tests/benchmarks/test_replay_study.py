@@ -44,13 +44,14 @@ def row(policy: str, seed: int, p99: float, **figures: object) -> Row:
         "floor_ttft_p99_s": 2.0,
         "bound_ttft_p50_s": 0.1,
         "bound_ttft_p99_s": 1.0,
+        "bound_late": 1,
         "bound_good_share": 0.75,
         "sessions_balance": 1.1,
         "sessions_balance_sorted": 1.02,
         "goodput_rps": 3.0,
         "floor_goodput_rps": 3.75,
         "tpot_p99_s": 0.05,
-        "requests": 40,
+        "requests": 200,
         "promise_error": 0.0,
         **figures,
     }
@@ -70,6 +71,8 @@ def test_ratios_are_taken_within_a_seed_and_times_averaged_geometrically() -> No
     assert found.of_pooled == pytest.approx(0.8)
     assert found.goodput_x == pytest.approx(0.8)
     assert found.bound_goodput == pytest.approx(3.0)
+    # of 200 requests two are beyond the 99th percentile
+    assert (found.bound_late, found.late_allowed) == (2, 4)
 
 
 def test_points_are_told_apart_by_fleet_and_rate_and_not_by_seed() -> None:
@@ -116,7 +119,7 @@ def test_targets_stand_in_one_table() -> None:
     table = targets({"e": experiment}, {"e": rows})
     *_head, last = table.splitlines()
     assert last == (
-        "| e | 64 | 4 | 1.00 ✓ | 0.50 | 2.00 ✗ | 0.80 | 1.20 ✗ | 1.10 | 0 ✓ | 1.00 ✓ "
+        "| e | 64 | 4 | 1.00 ✓ | 0.50 | 1 of 2 | 2.00 ✗ | 0.80 | 1.20 ✗ | 1.10 | 0 ✓ | 1.00 ✓ "
         "| 1.000 ✗ (explore) | 1.000 |"
     )
 
