@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -215,7 +216,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._head_again:
             return
-        self.url, self.headers, self.expect_100_continue = b"", [], False
+        self.url, self.headers = b"", []
         self._in_head, self._head_bytes = True, 0
 
     def on_url(self, url: bytes) -> None:
@@ -224,13 +225,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Trailers are counted and dropped: no field that we know may come as one (RFC 9110, 6.5.1)."""
-        if self._head_again:
-            return
         if not self._in_body:
-            name = name.lower()
-            if name == b"expect" and value.lower() == b"100-continue":
-                self.expect_100_continue = True
-            self.headers.append((name, value))
+            self.headers.append((name.lower(), value))
+            return
+        if self._head_again:
             return
         self._trailers += 1
         self._trailer_bytes += len(name) + len(value) + 4
@@ -392,27 +390,22 @@ class GuardedProtocol(HttpToolsProtocol):
             self._fail(_VERSION)
         if self.parser.get_method() == b"CONNECT":
             self._fail(_TUNNEL)
-        size = len(self.url) + 4 * len(headers)
-        hosts = lengths = 0
-        malformed = False
-        codings: list[bytes] = []
-        for name, value in headers:
-            size += len(name) + len(value)
-            if name == b"host":
-                hosts += 1
-                malformed = malformed or _HOST.fullmatch(value) is None
-            elif name == b"content-length":
-                lengths += 1
-            elif name == b"transfer-encoding":
-                codings.append(value.strip().lower())
+        size = len(self.url) + 4 * len(headers) + sum(map(len, chain.from_iterable(headers)))
         if size > self._limits.max_head or len(headers) > self._limits.max_headers:
             self._fail(_LARGE)
-        if malformed or hosts > 1 or (hosts == 0 and version == "1.1"):
+        names = [name for name, _ in headers]
+        hosts, lengths = names.count(b"host"), names.count(b"content-length")
+        if hosts > 1 or (hosts == 0 and version == "1.1") or lengths > 1:
             self._fail(_MALFORMED)
-        if codings and (codings != [b"chunked"] or lengths or version != "1.1"):
+        if hosts and _HOST.fullmatch(headers[names.index(b"host")][1]) is None:
             self._fail(_MALFORMED)
-        if lengths > 1:
-            self._fail(_MALFORMED)
+        if b"transfer-encoding" in names:
+            codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+            if codings != [b"chunked"] or lengths or version != "1.1":
+                self._fail(_MALFORMED)
+        self.expect_100_continue = b"expect" in names and any(
+            name == b"expect" and value.lower() == b"100-continue" for name, value in headers
+        )
 
     def _fail(self, refusal: _Refusal) -> None:
         self._refusal = refusal

@@ -16,7 +16,7 @@ from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.types import Clock, Usage
 from gateway.upstream.bodies import NO_SUCH_PATH, Body, Cleared, Passing, Unserved, Whole
 from gateway.upstream.client import UpstreamClient
-from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end, value_of
+from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end
 from gateway.upstream.outlet import Outlet
 from gateway.upstream.packing import Inflater, Packed, coding_of
 from gateway.upstream.redact import Redactor
@@ -98,6 +98,8 @@ class Exchange:
     """Events of a stream so far."""
 
     _head: ResponseHead
+    _lookup: dict[bytes, bytes]
+    """The first header of each name."""
     _body: Body = Passing()
     """Replaced when the answer's head has come."""
     _inflater: Inflater | None = None
@@ -175,6 +177,7 @@ class Exchange:
 
     def on_head(self, head: ResponseHead, flow: Flow) -> None:
         self._head = head
+        self._lookup = dict(reversed(head.headers))
         self.status = head.status
         self.headers = head.headers
         self._body = self._body_for(head)
@@ -214,13 +217,17 @@ class Exchange:
         plan = self._plan
         if head.status in WITHHELD:
             return Whole(head.framing, MAX_WITHHELD, plan.redactor, read=False)
-        length = value_of(head.headers, b"content-length")
-        if head.status == 404 and head.framing is Framing.LENGTH and length == b"%d" % len(NO_SUCH_PATH):
+        lookup = self._lookup
+        if (
+            head.status == 404
+            and head.framing is Framing.LENGTH
+            and lookup.get(b"content-length") == b"%d" % len(NO_SUCH_PATH)
+        ):
             return Unserved(plan.unserved())
-        kind = (value_of(head.headers, b"content-type") or b"").split(b";")[0].strip().lower()
+        kind = lookup.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if head.status >= 300 or kind not in _READ or not (plan.readable or plan.redactor.names):
             return Passing()
-        coding = coding_of(head.headers) if value_of(head.headers, b"content-encoding") is not None else b""
+        coding = coding_of(head.headers) if b"content-encoding" in lookup else b""
         if coding and not plan.redactor.names:
             return Passing()
         if kind == b"text/event-stream":
@@ -247,7 +254,7 @@ class Exchange:
                 headers = [header for header in headers if not header[0].startswith(_FOR_PAGES)]
                 break
         headers += self._plan.headers
-        length = value_of(self._head.headers, b"content-length")
+        length = self._lookup.get(b"content-length")
         if self._method == b"HEAD" or self._head.framing is Framing.NONE:
             if length is not None and self._head.status not in (204, 304):
                 headers.append((b"content-length", length))
