@@ -16,6 +16,7 @@ from gateway.api.body import (
     multipart_model,
     parse_long,
     parse_object,
+    says_twice,
     with_multipart_model,
 )
 from gateway.api.door import Door
@@ -41,7 +42,7 @@ class Call(msgspec.Struct):
     lookup: Mapping[bytes, bytes]
     """The first header of each name."""
     body: bytes
-    """Decoded. A form is without what the door took out, and JSON names each object that it judged once."""
+    """Decoded. A form is without what the door took out; JSON says each of its names once."""
     fields: Fields | None
     """The body where it is a JSON object."""
     prompt: PromptRequest
@@ -113,7 +114,8 @@ async def understand(
     kind = form_kind(headers, lookup)
     if fields is not None:
         dropped = door.fields_in(fields)
-        if doubtful := door.doubtful_in(body, fields):
+        doubtful = door.doubtful_in(body, fields)
+        if doubtful or says_twice(body):
             body = edit_object(body, drop=[*dropped, *doubtful])
         if kind is FormKind.URLENCODED and _speaks_as_a_form(body, kind, door):
             raise InvalidRequest("the request's body can be read as JSON and as a form")

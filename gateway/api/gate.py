@@ -40,6 +40,8 @@ class Limiter(Protocol):
 
     def settle(self, ticket: Ticket, tokens: int) -> None: ...
 
+    def give_back(self, ticket: Ticket) -> None: ...
+
 
 class GateObserver(Protocol):
     def unauthorized(self) -> None: ...
@@ -83,7 +85,16 @@ class Visit(msgspec.Struct):
         return self._gate.door_for(door, self.key.allow)
 
     def admit(self, call: Call) -> None:
-        """Lets an understood request on, as its key has it. Raises Forbidden or InvalidRequest."""
+        """Lets an understood request on, as its key has it. Raises Forbidden, and then the key's limits are
+        as if it had not come, or InvalidRequest."""
+        try:
+            self._admit(call)
+        except Forbidden:
+            if self._gate is not None and self._ticket is not None:
+                self._gate.forbade(self._ticket)
+            raise
+
+    def _admit(self, call: Call) -> None:
         call.caller = self.caller(call.lookup, call.fields)
         if self.key is None:
             return
@@ -170,6 +181,10 @@ class Gate:
         if ticket.limits.any:
             self._limiter.settle(ticket, tokens)
         self._observer.ended(ticket.key, tokens)
+
+    def forbade(self, ticket: Ticket) -> None:
+        if ticket.limits.any:
+            self._limiter.give_back(ticket)
 
     def door_for(self, door: Door, allow: tuple[str, ...]) -> Door:
         found = self._doors.get((door, allow))

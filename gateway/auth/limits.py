@@ -99,7 +99,7 @@ class LocalLimiter:
             account.tokens.level -= tokens - ticket.tokens
 
     def give_back(self, ticket: Ticket) -> None:
-        """It was refused elsewhere after all: as if it had not been taken."""
+        """It was refused after all, elsewhere or for another reason: as if it had not been taken."""
         if ticket.settled:
             return
         self.settle(ticket, 0)

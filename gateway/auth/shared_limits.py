@@ -79,10 +79,14 @@ class SharedLimiter:
         if ticket.settled:
             return
         self._local.settle(ticket, tokens)
-        if ticket.shared:
-            task = asyncio.get_running_loop().create_task(self._settle_shared(ticket, tokens))
-            self._settling.add(task)
-            task.add_done_callback(self._settling.discard)
+        self._settle_behind(ticket, tokens)
+
+    def give_back(self, ticket: Ticket) -> None:
+        """It was refused after all: as if it had not been taken. Never waits either."""
+        if ticket.settled:
+            return
+        self._local.give_back(ticket)
+        self._settle_behind(ticket, 0, requests=1)
 
     async def close(self) -> None:
         """What has been used is told to the others."""
@@ -113,11 +117,19 @@ class SharedLimiter:
             raise too_fast(what, limit or 0, float(wait))
         ticket.shared = name
 
-    async def _settle_shared(self, ticket: Ticket, tokens: int) -> None:
+    def _settle_behind(self, ticket: Ticket, tokens: int, requests: int = 0) -> None:
+        if ticket.shared:
+            task = asyncio.get_running_loop().create_task(self._settle_shared(ticket, tokens, requests))
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+
+    async def _settle_shared(self, ticket: Ticket, tokens: int, requests: int) -> None:
         arguments: list[str | int | float] = [
             ticket.shared,
             tokens - ticket.tokens,
             ticket.limits.tokens_per_minute or 0,
+            requests,
+            ticket.limits.requests_per_minute or 0,
         ]
         try:
             await self._store.script(self._settle, self._names(ticket.key), arguments, timeout=self._timeout)

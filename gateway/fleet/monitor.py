@@ -12,22 +12,25 @@ from gateway.fleet.guards import Guards
 from gateway.fleet.health import HealthLimits
 from gateway.fleet.probe import Learned
 from gateway.fleet.registry import Registry
-from gateway.fleet.worker import Worker, WorkerSpec, WorkerState
+from gateway.fleet.worker import EngineInfo, Worker, WorkerSpec, WorkerState
 from gateway.lasting import Lasting
 from gateway.types import Clock, WorkerId
+
+_AGAIN = 3
 
 
 class Probe(Protocol):
     async def alive(self, spec: WorkerSpec) -> None: ...
 
-    async def learn(self, spec: WorkerSpec) -> Learned: ...
+    async def learn(self, spec: WorkerSpec, known: EngineInfo | None = None) -> Learned: ...
 
 
 class HealthMonitor:
     """Checks every registered worker from `start` to `close`; follows the registry as a listener.
 
     An engine is asked again what it is at its first check, when it comes back, and every `learn_every`
-    checks: adapters loaded at run time become known, and those unloaded forgotten. One that fails a
+    checks: adapters loaded at run time become known, and those unloaded forgotten. What it failed to answer
+    is asked again at each of the next `_AGAIN` checks, and then no more often than the rest. One that fails a
     request, or whose events break off, is looked at at once, but for the `doubted_interval_s` between two
     looks, and as often until the checks have decided.
     """
@@ -57,6 +60,8 @@ class HealthMonitor:
         self._learn_every = learn_every
         self._lasting = lasting or Lasting()
         self._checks: dict[WorkerId, int] = {}
+        self._unheard: dict[WorkerId, int] = {}
+        """Visits in a row that left a question without an answer."""
         self._tasks: dict[WorkerId, asyncio.Task[None]] = {}
         self._doubts: dict[WorkerId, asyncio.Event] = {}
 
@@ -92,6 +97,7 @@ class HealthMonitor:
 
     def removed(self, worker: Worker) -> None:
         self._checks.pop(worker.id, None)
+        self._unheard.pop(worker.id, None)
         self._doubts.pop(worker.id, None)
         task = self._tasks.pop(worker.id, None)
         if task is not None:
@@ -103,7 +109,7 @@ class HealthMonitor:
         try:
             await self._probe.alive(worker.spec)
             if self._must_learn(worker):
-                self._registry.learned(worker.id, await self._probe.learn(worker.spec))
+                await self._learn(worker)
         except (UpstreamError, ConfigError) as error:
             passed, reason = False, error.message
         else:
@@ -116,8 +122,16 @@ class HealthMonitor:
             self._registry.set_health(worker.id, health.healthy, reason)
         return passed
 
+    async def _learn(self, worker: Worker) -> None:
+        learned = await self._probe.learn(worker.spec, worker.info)
+        if self._registry.get(worker.id) is worker:
+            self._unheard[worker.id] = self._unheard.get(worker.id, 0) + 1 if learned.unheard else 0
+        self._registry.learned(worker.id, learned)
+
     def _must_learn(self, worker: Worker) -> bool:
         if worker.info is None or worker.state is WorkerState.UNHEALTHY:
+            return True
+        if 0 < self._unheard.get(worker.id, 0) <= _AGAIN:
             return True
         return self._checks.get(worker.id, 0) % self._learn_every == 0
 

@@ -11,11 +11,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.errors import UpstreamProtocolError
+from gateway.errors import UpstreamError, UpstreamProtocolError
 from gateway.fleet.engine_metrics import cache_config
 from gateway.fleet.worker import EngineInfo, WorkerSpec
 from gateway.kv.keys import BLOCK_SIZE
 from gateway.types import AskEngine, EngineAnswer
+
+_LAST_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Learned:
     events: str | None = None
     replay: str | None = None
     topic: str | None = None
+    unheard: bool = False
+    """A question that it need not answer got no HTTP answer: it is worth asking again soon."""
 
 
 class EngineProbe:
@@ -41,9 +45,10 @@ class EngineProbe:
         if not answer.good:
             raise UpstreamProtocolError(f"/health answers {answer.status}")
 
-    async def learn(self, spec: WorkerSpec) -> Learned:
+    async def learn(self, spec: WorkerSpec, known: EngineInfo | None = None) -> Learned:
         """Raises an UpstreamError where the engine can't be reached or does not name a model. Whatever else
-        it does not tell (metrics closed, no version) keeps the operator's word or the default."""
+        it does not tell (metrics closed, no version) keeps the operator's word or the default; where it
+        fails to answer at all, what is `known` of it."""
         models = await self._get(spec, "/v1/models")
         if not models.good:
             raise UpstreamProtocolError(f"/v1/models answers {models.status}")
@@ -53,20 +58,35 @@ class EngineProbe:
         info = engine_info(
             spec,
             entries,
-            cache_config(metrics.decode(errors="replace") if metrics else "", spec.dp_rank or 0),
-            _json_object(version).get("version"),
+            _config(metrics, spec, known),
+            known.version if version is None and known is not None else _json_object(version).get("version"),
         )
+        unheard = metrics is None or version is None
         if spec.events is not None:
-            return Learned(info)
-        sources = _json_object(await self._optional(spec, "/kv_event_sources"))
-        return Learned(info, *event_source(sources, spec))
+            return Learned(info, unheard=unheard)
+        sources = await self._optional(spec, "/kv_event_sources")
+        found = event_source(_json_object(sources), spec)
+        return Learned(info, *found, unheard=unheard or sources is None)
 
     async def _optional(self, spec: WorkerSpec, path: str) -> bytes | None:
-        answer = await self._get(spec, path)
-        return answer.body if answer.good else None
+        """Empty where it has nothing to say; None where there was no answer: it hung up, was silent, or what
+        it said is not HTTP. None of that keeps it from serving."""
+        try:
+            answer = await self._get(spec, path)
+        except UpstreamError:
+            return None
+        return answer.body if answer.good else b""
 
     async def _get(self, spec: WorkerSpec, path: str) -> EngineAnswer:
         return await self._ask(spec.url, path, timeout=self._timeout)
+
+
+def _config(metrics: bytes | None, spec: WorkerSpec, known: EngineInfo | None) -> dict[str, int]:
+    if metrics is None:
+        if known is None:
+            return {}
+        return {"block_size": known.block_size, "num_blocks": known.capacity_blocks}
+    return cache_config(metrics.decode(errors="replace"), spec.dp_rank or 0)
 
 
 def model_entries(content: bytes) -> tuple[dict[str, object], ...]:
@@ -128,7 +148,7 @@ def reachable(endpoint: object, host: str) -> str | None:
     if not isinstance(endpoint, str) or not endpoint.startswith("tcp://"):
         return None
     _, colon, port = endpoint.removeprefix("tcp://").rpartition(":")
-    if not colon or not port.isdigit():
+    if not colon or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) <= _LAST_PORT:
         return None
     return f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
 

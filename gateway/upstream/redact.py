@@ -43,8 +43,8 @@ def _common_ending(texts: Sequence[bytes]) -> bytes:
 class Redactor:
     """Removes the named fields at any depth where their value is not null.
 
-    An engine without the feature may send the field as null in every answer. That tells nothing, so such
-    bytes pass, and the usual answer costs a scan and no parsing.
+    An engine without the feature may send the field as null in every answer, however it is spaced or spelt.
+    That tells nothing, so such bytes pass, and the usual answer costs a scan and no parsing.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -58,6 +58,8 @@ class Redactor:
         """Bytes that are nowhere in what names none of the fields."""
         spellings = b"|".join(in_any_spelling(name) for name in sorted(self.names))
         self._spelled = re.compile(spellings) if self.names else None
+        filled = rb"(?:%s)[ \t\r\n]*+:[ \t\r\n]*+(?!null)" % spellings
+        self._filled = re.compile(filled) if self.names else None
 
     def concerns(self, data: bytes) -> bool:
         """Whether `data` names one of the fields with something in it."""
@@ -67,11 +69,11 @@ class Redactor:
                 break
         else:
             return False
-        if data.find(_ESCAPED) >= 0 and self._escaped(data):
-            return True
-        return any(
-            data.count(mark) != data.count(null) for mark, null in zip(self._marks, self._nulls, strict=True)
-        )
+        if data.find(_ESCAPED) < 0:
+            counts = zip(self._marks, self._nulls, strict=True)
+            if all(data.count(mark) == data.count(null) for mark, null in counts):
+                return False
+        return self._filled is not None and self._filled.search(data) is not None
 
     def redact(self, data: bytes) -> bytes:
         """`data`, one JSON value, without the fields. What is not JSON comes back as it is."""
@@ -97,12 +99,6 @@ class Redactor:
                 if name not in self.names or inner is None
             }
         return [self._without(inner) for inner in value] if isinstance(value, list) else value
-
-    def _escaped(self, data: bytes) -> bool:
-        """Whether a name stands in `data` with a character of it escaped."""
-        if self._spelled is None:
-            return False
-        return any(match[0].find(b"\\") >= 0 for match in self._spelled.finditer(data))
 
     def _value(self, data: bytes) -> bytes:
         if self._spelled is None or self._spelled.search(data) is None:

@@ -173,7 +173,7 @@ async def test_a_worker_is_checked_again_after_its_check_has_failed() -> None:
             if self.asked == 2:
                 raise KeyError("an answer that nobody has thought of")
 
-        async def learn(self, spec: WorkerSpec) -> Learned:
+        async def learn(self, spec: WorkerSpec, known: EngineInfo | None = None) -> Learned:
             return Learned(EngineInfo(model="m", block_size=16))
 
     registry = Registry(LoadBoard(), lambda: 0.0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.api.body import says_twice
 from gateway.api.door import Door
 from gateway.api.retry import RetryPolicy
 from gateway.api.serve import ServeOptions
@@ -74,6 +75,52 @@ async def test_packed_bodies_are_unpacked_and_framed_anew(encoding: str, packed:
     assert seen.body == BODY
     assert seen.header("content-encoding") == []
     assert seen.header("content-length") == [str(len(BODY))]
+
+
+@pytest.mark.parametrize("cuts", [(0,), (1,), (30, 60), (0, 0, len(BODY))])
+async def test_gzip_of_several_members_is_one_body(cuts: tuple[int, ...]) -> None:
+    """RFC 1952, section 2.2: a file is a series of members, also of empty ones."""
+    ends = [*cuts, len(BODY)]
+    parts = [BODY[start:end] for start, end in zip([0, *cuts], ends, strict=True)]
+    packed = b"".join(map(gzip.compress, parts))
+    assert (await through(packed, {"content-encoding": "gzip"})).body == BODY
+
+
+@pytest.mark.parametrize(
+    "twice", [b'"model":"other"', b'"mod\\u0065l" : "other"', b'"cache_salt":"a"', b'"n":1']
+)
+@pytest.mark.parametrize("where", ["first", "last"])
+async def test_a_name_that_stands_there_twice_goes_on_as_it_was_judged(twice: bytes, where: str) -> None:
+    """The last of two is judged, as Python reads it. Every other value keeps its bytes."""
+    judged = b'"n":7,"cache_salt":"own","model":"m","x":[1.50, {"n" :1,"n":2}]'
+    if where == "last":
+        judged, twice = twice.replace(b"other", b"m"), judged
+    seen = await through(b'{"messages":[],' + twice + b", " + judged + b"}")
+    names = [name for name, _ in json.loads(seen.body, object_pairs_hook=list)]
+    assert len(names) == len(set(names))
+    said = {**json.loads(b"{%s}" % twice), **json.loads(b"{%s}" % judged)}
+    assert seen.json() == {"messages": [], **said}
+    assert b'[1.50, {"n" :1,"n":2}]' in seen.body
+
+
+@pytest.mark.parametrize(
+    ("body", "twice"),
+    [
+        (b'{"a":1,"b":[{"a":1,"a":2}],"c":"\\"a\\":1"}', False),
+        (b' {\r\n "a" : 1 ,\t"b\\"" : {"a":1} } ', False),
+        (b'{"\xc3\xa9":1,"\\u00e8":"a,\\"b"}', False),
+        (b'{"a":NaN,"b":{"a":1,"a":2}}', False),
+        (b"{ }", False),
+        (b'{"a":1,"a":1}', True),
+        (b'{"a":1,"b":2,"a":1}', True),
+        (b'{"a":1, "\\u0061":1}', True),
+        (b'{"a":{"x":1},"b":2,"a":3}', True),
+        (b'{"b":1,"a":NaN,"a":2}', True),
+        (b'{"a":1,"":2,"":3}', True),
+    ],
+)
+def test_two_members_of_one_name(body: bytes, twice: bool) -> None:
+    assert says_twice(body) is twice
 
 
 async def test_a_large_packed_body() -> None:

@@ -201,8 +201,10 @@ async def test_a_strict_door_refuses_and_names_the_field() -> None:
 
 
 async def test_an_open_door_lets_all_through() -> None:
-    seen = await through(STEERING, {"x-smg-a": "1"}, options=ServeOptions(door=Door.open()))
-    assert (seen.body, seen.header("x-smg-a")) == (STEERING, ["1"])
+    once = STEERING.replace(b'"kv_\\u0074ransfer_params":2,', b"")
+    assert len(once) < len(STEERING)
+    seen = await through(once, {"x-smg-a": "1"}, options=ServeOptions(door=Door.open()))
+    assert (seen.body, seen.header("x-smg-a")) == (once, ["1"])
 
 
 async def test_transfer_fields_leave_answers() -> None:

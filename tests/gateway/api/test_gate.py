@@ -36,6 +36,7 @@ KEYS = (
     ApiKey("tenant", (sha256_of("tenant"),), cache_salt="acme"),
     ApiKey("tight", (sha256_of("tight"),), limits=TIGHT),
     ApiKey("narrow", (sha256_of("narrow"),), models=("m",)),
+    ApiKey("slow", (sha256_of("slow"),), models=("m",), limits=Limits(requests_per_minute=2, max_parallel=2)),
 )
 OPTIONS = ServeOptions(
     retry=RetryPolicy(tries=1, base=0.001),
@@ -230,6 +231,18 @@ async def test_a_restricted_key_must_name_its_model() -> None:
             answer = await d.post("/v1/chat/completions", "narrow", body)
             assert (answer.status_code, answer.json()["error"]["param"]) == (403, "model"), body
         assert len(d.engine.seen) == 1
+
+
+async def test_what_is_forbidden_costs_its_key_nothing() -> None:
+    """Two requests a minute: the third is one too many only where all three count."""
+    async with door() as d:
+        for _ in range(3):
+            answer = await d.post("/v1/chat/completions", "slow", b'{"model": "other"}')
+            assert answer.status_code == 403
+        assert d.limiter.in_flight("slow") == 0
+        for status in (200, 200, 429):
+            assert (await d.post("/v1/chat/completions", "slow", CHAT)).status_code == status
+        assert d.told.used == [("slow", 0)] * 3 + [("slow", 42)] * 2
 
 
 async def test_a_form_that_names_two_models_is_not_for_a_restricted_key() -> None:

@@ -113,10 +113,15 @@ async def test_bombs_and_unknown_encodings() -> None:
         assert (answer.status_code, error_of(answer)["code"]) == (413, "body_too_large")
         answer = await client.post(door.url + PATH, content=b"{}", headers={"content-encoding": "br"})
         assert (answer.status_code, error_of(answer)["code"]) == (415, "unsupported_encoding")
+        half = gzip.compress(b"a" * 60_000)
+        answer = await client.post(door.url + PATH, content=half + half, headers={"content-encoding": "gzip"})
+        assert (answer.status_code, error_of(answer)["code"]) == (413, "body_too_large")
         small = gzip.compress(b'{"model":"m"}')
-        for broken in (b"{}", small[:-4], small + b"more"):
+        none = gzip.compress(b"")
+        for broken in (b"{}", small[:-4], small + b"more", small + none[:-1], small + 4096 * none):
             answer = await client.post(door.url + PATH, content=broken, headers={"content-encoding": "gzip"})
-            assert (answer.status_code, "not valid gzip" in str(error_of(answer)["message"])) == (400, True)
+            assert answer.status_code == 400
+            assert "gzip" in str(error_of(answer)["message"])
         assert engine.seen == []
 
 

@@ -111,6 +111,19 @@ async def test_a_refusal_takes_nothing_here_or_there(server: Server) -> None:
         await one.take("none", limits, 0)
 
 
+async def test_what_is_given_back_is_there_for_all(server: Server) -> None:
+    limits = Limits(requests_per_minute=2, tokens_per_minute=600, max_parallel=1)
+    async with replicas(server) as (one, other):
+        for limiter in (one, other, one, other):
+            ticket = await limiter.take("back", limits, 400)
+            limiter.give_back(ticket)
+            limiter.give_back(ticket)  # twice gives back once
+            await limiter.close()
+        for limiter in (one, other):
+            await over(limiter, await limiter.take("back", limits, 0), 0)
+        assert "2 requests a minute" in (await refused(one, "back", limits)).message
+
+
 async def test_without_redis_it_fails_open_and_each_counts_for_itself(server: Server) -> None:
     limits = Limits(requests_per_minute=2)
     async with replicas(server, pause=0.05, timeout=0.3) as (one, other):

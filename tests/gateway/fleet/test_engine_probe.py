@@ -9,9 +9,10 @@ import pytest
 from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
 from gateway.fleet.engine_metrics import cache_config
 from gateway.fleet.probe import EngineProbe, reachable
-from gateway.fleet.worker import WorkerSpec
+from gateway.fleet.worker import EngineInfo, WorkerSpec
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.visitor import Visitor
+from tests.faults import FaultyEngine, Script, Turn, answers, hangs, raw
 
 pytestmark = pytest.mark.anyio
 Recorded = dict[str, dict[str, tuple[int, bytes]]]
@@ -90,6 +91,59 @@ async def test_an_engine_that_does_not_name_a_model(
     assert says in error.value.message
 
 
+MODELS = answers(json.dumps({"data": [{"id": "m"}]}).encode())
+METRICS = answers(
+    b'vllm:cache_config_info{block_size="32",engine="0",num_gpu_blocks="200"} 1.0\n',
+    content_type="text/plain",
+)
+SOURCES = answers(b'{"0": {"enable_kv_cache_events": true, "endpoint": "tcp://*:5557"}}')
+OPTIONAL = ("/metrics", "/version", "/kv_event_sources")
+BAD: dict[str, Script] = {
+    "hangs up": raw(then="close"),
+    "resets": raw(then="reset"),
+    "is silent": hangs(),
+    "is no HTTP": raw(b"SSH-2.0\r\n", then="close"),
+    "breaks off": raw(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", then="close"),
+    "garbage": answers(b'\xff\xfe[{"0":'),
+    "odd JSON": answers(b'{"0": {"enable_kv_cache_events": 1, "endpoint": "tcp://*:99999", "topic": 7}}'),
+    "500": answers(b"", 500),
+}
+
+
+@pytest.mark.parametrize("path", OPTIONAL)
+@pytest.mark.parametrize("bad", BAD)
+async def test_a_question_that_need_not_be_answered_may_fail(path: str, bad: str) -> None:
+    """What it says of everything else counts, and no answer at all is worth another question."""
+    good = {
+        "/v1/models": MODELS, "/metrics": METRICS, "/version": answers(b'{"version": "0.32.0"}'),
+        "/kv_event_sources": SOURCES,
+    }  # fmt: skip
+    client = UpstreamClient()
+    probe = EngineProbe(Visitor(client), timeout=0.2)
+    async with FaultyEngine(by_path({**good, path: BAD[bad]})) as engine:
+        learned = await probe.learn(WorkerSpec(engine.url))
+        info = learned.info
+        assert info.model == "m"
+        assert (info.block_size, info.capacity_blocks) == ((16, 0) if path == "/metrics" else (32, 200))
+        assert info.version == ("" if path == "/version" else "0.32.0")
+        assert learned.events == (None if path == "/kv_event_sources" else "tcp://127.0.0.1:5557")
+        silent = bad not in ("garbage", "odd JSON", "500")
+        assert learned.unheard is silent
+        known = EngineInfo("m", block_size=32, capacity_blocks=100, version="0.31")
+        again = (await probe.learn(WorkerSpec(engine.url), known)).info
+        if silent and path == "/metrics":
+            assert (again.block_size, again.capacity_blocks) == (32, 100)
+        assert again.version == ("0.32.0" if path != "/version" else "0.31" if silent else "")
+    await client.close()
+
+
+def by_path(scripts: dict[str, Script]) -> Script:
+    async def script(turn: Turn) -> None:
+        await scripts[turn.seen.target](turn)
+
+    return script
+
+
 async def test_nobody_there(probe: EngineProbe, free_port: Callable[[], int]) -> None:
     with pytest.raises(UpstreamConnectError):
         await probe.alive(WorkerSpec(f"http://127.0.0.1:{free_port()}"))
@@ -135,4 +189,6 @@ async def test_bound_endpoints_become_reachable_ones() -> None:
     assert reachable("tcp://10.1.1.1:5557", "engine-0") == "tcp://engine-0:5557"
     assert reachable("tcp://169.254.169.254:80", "10.0.0.7") == "tcp://10.0.0.7:80"
     assert reachable("inproc://kv", "engine-0") is None
+    for port in ("0", "65536", "99999999999", "\u00b2", "-1", ""):
+        assert reachable(f"tcp://*:{port}", "engine-0") is None
     assert reachable(None, "engine-0") is None

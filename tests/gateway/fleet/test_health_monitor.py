@@ -18,6 +18,7 @@ from gateway.fleet.registry import Registry
 from gateway.fleet.worker import EngineInfo, Worker, WorkerSpec, WorkerState
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.visitor import Visitor
+from tests.faults import FaultyEngine, Turn, answers, control, raw
 
 pytestmark = pytest.mark.anyio
 LIMITS = HealthLimits(interval_s=0.01, unhealthy_after=3, healthy_after=2)
@@ -30,7 +31,7 @@ async def ask() -> AsyncIterator[Visitor]:
     await client.close()
 
 
-def make(ask: Visitor, limits: HealthLimits = LIMITS) -> tuple[Registry, HealthMonitor]:
+def make(ask: Visitor, limits: HealthLimits = LIMITS, learn_every: int = 2) -> tuple[Registry, HealthMonitor]:
     registry = Registry(LoadBoard(), lambda: 0.0)
     monitor = HealthMonitor(
         registry,
@@ -40,7 +41,7 @@ def make(ask: Visitor, limits: HealthLimits = LIMITS) -> tuple[Registry, HealthM
         random=lambda: 0.5,
         limits=limits,
         starting_interval_s=0.01,
-        learn_every=2,
+        learn_every=learn_every,
     )
     return registry, monitor
 
@@ -94,6 +95,44 @@ async def test_adapters_loaded_at_run_time_become_known(ask: Visitor, engine: An
     target = registry.resolve("french")
     assert target is not None
     assert target.adapter == "french"
+
+
+async def test_events_that_it_did_not_tell_of_at_first_are_learned_at_the_next_check(ask: Visitor) -> None:
+    """`/kv_event_sources` says what is not HTTP twice; everything else is answered. Then it is well."""
+    sources = answers(b'{"0": {"enable_kv_cache_events": true, "endpoint": "tcp://*:5557"}}')
+    turns = [raw(b"SSH-2.0\r\n", then="close"), raw(b"SSH-2.0\r\n", then="close"), sources]
+    asked: list[str] = []
+
+    async def script(turn: Turn) -> None:
+        asked.append(turn.seen.target)
+        if turn.seen.target == "/kv_event_sources":
+            await turns[min(asked.count("/kv_event_sources"), len(turns)) - 1](turn)
+        else:
+            await control(turn.seen, "m")(turn)
+
+    registry, monitor = make(ask, learn_every=100)
+    async with FaultyEngine(script) as engine:
+        worker = registry.add(WorkerSpec(engine.url))
+        for events in (None, None, "tcp://127.0.0.1:5557", "tcp://127.0.0.1:5557"):
+            assert await monitor.check(worker)
+            assert (worker.state, worker.spec.events) == (WorkerState.READY, events)
+        assert asked.count("/kv_event_sources") == 3
+
+
+async def test_a_question_that_is_never_answered_is_not_asked_at_every_check(ask: Visitor) -> None:
+    asked: list[str] = []
+
+    async def script(turn: Turn) -> None:
+        asked.append(turn.seen.target)
+        bad = turn.seen.target == "/metrics"
+        await (raw(b"SSH-2.0\r\n", then="close") if bad else control(turn.seen, "m"))(turn)
+
+    registry, monitor = make(ask, learn_every=10)
+    async with FaultyEngine(script) as engine:
+        worker = registry.add(WorkerSpec(engine.url))
+        for _ in range(20):
+            assert await monitor.check(worker)
+        assert asked.count("/metrics") == 5  # at once, at the three next checks, and when its turn came
 
 
 async def test_a_pool_it_cannot_join_is_its_reason(ask: Visitor, engine: Any) -> None:
@@ -152,7 +191,7 @@ async def test_an_answer_that_comes_after_removal_changes_nothing(engine: Any) -
         async def alive(self, spec: WorkerSpec) -> None:
             registry.remove(spec.id)
 
-        async def learn(self, spec: WorkerSpec) -> Any:
+        async def learn(self, spec: WorkerSpec, known: EngineInfo | None = None) -> Any:
             return Learned(EngineInfo("m"))
 
     guards = Guards()
@@ -177,7 +216,7 @@ class Scripted:
         if not self.up:
             raise UpstreamConnectError("can't connect")
 
-    async def learn(self, spec: WorkerSpec) -> Learned:
+    async def learn(self, spec: WorkerSpec, known: EngineInfo | None = None) -> Learned:
         return Learned(EngineInfo("m"))
 
     async def answer(self) -> None:

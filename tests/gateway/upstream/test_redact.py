@@ -18,6 +18,13 @@ NAMES = ("kv_transfer_params", "ec_transfer_params", "disaggregated_params")
         (b'{"disaggregated_params":[]}', True),
         (rb'{"kv\u005Ftransfer_params":1}', True),
         (rb'{"text":"\u00e9 \u005f"}', False),
+        (b'{"kv_transfer_params": null, "ec_transfer_params" :\r\n null}', False),
+        (rb'{"kv\u005Ftransfer_params" : null, "text":"\u00e9"}', False),
+        (b'{"text":"kv_transfer_params","of":["ec_transfer_params"]}', False),
+        (b'{"kv_transfer_params": \t{"x":1}}', True),
+        (b'{"kv_transfer_params":{"x":1}, "kv_transfer_params": null}', True),
+        (b'{"kv_transfer_params": null, "kv_transfer_params": {"x":1}}', True),
+        (rb'{"kv_transfer_params":null,"text":"\u00e9","kv\u005ftransfer_params": 0}', True),
     ],
 )
 def test_only_fields_with_something_in_them_concern(body: bytes, concerned: bool) -> None:
