@@ -15,9 +15,10 @@ MOST = 1_000
 @dataclass(frozen=True, slots=True)
 class Sight:
     base: str
-    """The model whose engines served the name: itself, or the one that an adapter belongs to."""
+    """The model whose engines served the name: itself, or the one that an adapter belongs to. Empty: they
+    were asked, and serve the name no more."""
     at: float
-    """When it was served last; Unix time, in seconds."""
+    """When that was so last; Unix time, in seconds."""
 
 
 class ModelsSeen:
@@ -56,10 +57,19 @@ class ModelsSeen:
             for name in by_age[: len(self._sights) - self._most]:
                 del self._sights[name]
 
+    def unload(self, names: Iterable[str]) -> None:
+        """They are served no more, on purpose: there are no such names until somebody serves them again."""
+        now = self._wall()
+        for name in names:
+            known = self._sights.get(name)
+            # the sight that it ends may be as young; other replicas compare in milliseconds
+            at = now if known is None or known.at < now else known.at + 0.001
+            self.take({name: Sight("", at)})
+
     def current(self) -> dict[str, Sight]:
         oldest = self._wall() - self.keep_s
         return {name: sight for name, sight in self._sights.items() if sight.at > oldest}
 
     def bases(self) -> dict[str, str]:
         """Each name's base model."""
-        return {name: sight.base for name, sight in self.current().items()}
+        return {name: sight.base for name, sight in self.current().items() if sight.base}

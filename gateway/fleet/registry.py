@@ -11,7 +11,7 @@ from gateway.fleet.load import LoadBoard
 from gateway.fleet.models_seen import ModelsSeen
 from gateway.fleet.pool import Target, build_targets, nobodys, refuse_mixed_blocks
 from gateway.fleet.probe import Learned
-from gateway.fleet.worker import Worker, WorkerSpec, WorkerState
+from gateway.fleet.worker import EngineInfo, Worker, WorkerSpec, WorkerState
 from gateway.kv.keys import BLOCK_SIZE
 from gateway.types import Clock, WorkerId
 
@@ -124,10 +124,11 @@ class Registry:
         )
         if (spec, info) == (entry.worker.spec, entry.worker.info):
             return
-        entry.worker.spec, entry.worker.info = spec, info
+        before, entry.worker.spec, entry.worker.info = entry.worker.info, spec, info
         self._see(entry.worker)
         self._apply_bounds(entry.worker)
         self._changed(entry.worker)
+        self._unload(before, info)
 
     def set_health(self, worker: WorkerId, healthy: bool | None, reason: str = "") -> None:
         """None: nothing is known yet, and `reason` says what was met so far."""
@@ -220,12 +221,15 @@ class Registry:
         return nobodys(name, base) if base is not None else None
 
     def _away(self) -> dict[str, str]:
-        """Names that were seen and whose base model nobody serves now, with that model: an adapter whose
-        model is served without it has been unloaded."""
-        if self._seen is None:
-            return {}
-        served = {worker.info.model for worker in self.workers() if worker.info is not None}
-        return {name: base for name, base in self._seen.bases().items() if base not in served}
+        """Names that were seen, with their base models: nobody knows whether a worker that left comes back."""
+        return self._seen.bases() if self._seen is not None else {}
+
+    def _unload(self, before: EngineInfo | None, now: EngineInfo) -> None:
+        """An engine that goes on serving its model without a name has unloaded that."""
+        if self._seen is None or before is None or before.model != now.model:
+            return
+        gone = {*before.adapters, *before.served_names} - self.targets().keys()
+        self._seen.unload(sorted(gone))
 
     def _see(self, worker: Worker) -> None:
         if self._seen is not None:

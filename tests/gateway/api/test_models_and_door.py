@@ -16,7 +16,7 @@ from gateway.parts import door
 from gateway.settings import Settings
 from tests.faults import FaultyEngine, Turn, answers, hangs
 from tests.gateway.api.rig import http
-from tests.gateway.api.whole import whole
+from tests.gateway.api.whole import Whole, whole
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +74,8 @@ async def test_several_models_behind_one_door_and_an_alias() -> None:
         assert [entry["id"] for entry in listed] == ["a", "b", "nick"]
 
 
-async def test_an_adapter_that_is_loaded_while_it_runs_is_served() -> None:
+async def test_an_adapter_comes_and_goes_while_its_model_is_served() -> None:
+    """Loaded, it is served; unloaded, it is unknown again; with its worker gone, it may come back."""
     models = [{"id": "m"}]
 
     async def changing(turn: Turn) -> None:
@@ -83,14 +84,30 @@ async def test_an_adapter_that_is_loaded_while_it_runs_is_served() -> None:
             turn
         )
 
-    async with FaultyEngine(changing) as engine, whole(engine.url, health_interval=0.02) as gateway:
+    async def until(gateway: Whole, wanted: int) -> None:
+        async with asyncio.timeout(30):
+            while (answer := await ask(gateway.url, "french")).status_code != wanted:
+                assert answer.status_code in (200, 404)
+                await asyncio.sleep(0.05)
+
+    async with (
+        FaultyEngine(changing) as engine,
+        FaultyEngine(GOOD, model="m") as other,
+        whole(engine.url, other.url, health_interval=0.02) as gateway,
+    ):
         assert (await ask(gateway.url, "french")).status_code == 404
         models.append({"id": "french", "parent": "m"})
-        async with asyncio.timeout(30):
-            while (answer := await ask(gateway.url, "french")).status_code == 404:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(gateway, 200)
         asked = [seen for seen in engine.seen if seen.method == "POST"]  # probes come in between
-        assert (answer.status_code, asked[-1].json()["model"]) == (200, "french")
+        assert asked[-1].json()["model"] == "french"
+        french = models.pop()
+        await until(gateway, 404)
+        models.append(french)
+        await until(gateway, 200)
+        gateway.app.registry.remove(gateway.app.registry.workers()[0].id)
+        gone = await ask(gateway.url, "french")
+        assert (gone.status_code, gone.headers["retry-after"]) == (503, "1")
+        assert (await ask(gateway.url, "m")).status_code == 200
 
 
 # -- the door -----------------------------------------------------------------------------------------------

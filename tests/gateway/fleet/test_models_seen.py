@@ -70,6 +70,54 @@ def test_an_adapter_that_was_unloaded_is_gone() -> None:
     assert fleet.registry.names() == ["m"]
 
 
+def test_an_adapter_whose_worker_left_is_known_though_its_model_is_served_elsewhere() -> None:
+    fleet = Fleet()
+    fleet.serve(A, "m", "lora")
+    fleet.serve(B, "m")
+    fleet.leave(A)
+    target = fleet.registry.resolve("lora")
+    assert target is not None  # 503: it may come back, as a pod that is moved does
+    assert (target.model, target.adapter, target.workers) == ("m", "lora", ())
+    nameless = fleet.registry.resolve("")
+    assert nameless is not None
+    assert (nameless.name, len(nameless.workers)) == ("m", 1)
+    fleet.now += 101
+    fleet.serve(B, "m")
+    assert fleet.registry.resolve("lora") is None
+
+
+def test_an_adapter_is_unloaded_when_the_last_engine_says_so() -> None:
+    fleet = Fleet()
+    fleet.serve(A, "m", "lora")
+    fleet.serve(B, "m", "lora")
+    fleet.serve(A, "m")
+    target = fleet.registry.resolve("lora")
+    assert target is not None
+    assert [worker.id for worker in target.workers] == [B]
+    fleet.serve(B, "m")
+    assert fleet.registry.resolve("lora") is None
+    fleet.leave(A)
+    fleet.leave(B)
+    assert fleet.registry.names() == ["m"]
+    fleet.now += 1
+    fleet.serve(A, "m", "lora")  # loaded again
+    fleet.leave(A)
+    assert fleet.registry.names() == ["lora", "m"]
+
+
+def test_what_was_unloaded_is_so_for_every_replica() -> None:
+    """One learns it; another, which has not asked yet, hears of it through what they share."""
+    one, other = Fleet(), Fleet()
+    for fleet in (one, other):
+        fleet.serve(A, "m", "lora")
+    other.leave(A)
+    assert other.registry.resolve("lora") is not None
+    one.serve(A, "m")
+    other.seen.take(one.seen.current())
+    assert other.registry.resolve("lora") is None
+    assert other.registry.resolve("m") is not None
+
+
 def test_names_are_bounded_and_the_oldest_go() -> None:
     fleet = Fleet(most=2)
     for n in range(4):
