@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -54,7 +54,7 @@ def complete(argv: Sequence[str], host: str, engine: WorkerSpec | None = None) -
         case _:
             command = EngineCommand(tuple(argv), (engine,))
     if engine is not None:
-        command = EngineCommand(command.argv, (engine,), command.added)
+        command = EngineCommand(command.argv, of_ranks(engine, len(command.workers)), command.added)
     return command
 
 
@@ -84,7 +84,8 @@ def _vllm(flags: Flags, host: str) -> EngineCommand:
         raise ConfigError("--no-enable-prefix-caching: without its prefix cache there is nothing to route to")
     flags.add_missing("--enable-prefix-caching")
     flags.add_missing("--enable-prompt-tokens-details")
-    port, ranks = flags.number("--port", 8000), flags.number("--data-parallel-size", 1)
+    port = flags.number("--port", 8000)
+    ranks = flags.number("--data-parallel-size", flags.number("-dp", 1))
     config = _events_config(flags, port, ranks, {"enable_kv_cache_events": True})
     return EngineCommand(flags.argv, _ranks(host, port, config, ranks), flags.added)
 
@@ -138,9 +139,20 @@ def _events_config(flags: Flags, port: int, ranks: int, always: dict[str, Any]) 
         raise ConfigError(f"{name}: events are off or not sent over ZMQ; nobody could know what is cached")
     # each rank counts up from both ports: the replay ports begin where the event ports end
     config.setdefault("replay_endpoint", _behind(str(config["endpoint"]), ranks))
+    _apart(config, ranks)
     if config != given:
         flags.replace(name, json.dumps(config, separators=(",", ":")))
     return config
+
+
+def _apart(config: dict[str, Any], ranks: int) -> None:
+    """Raises ConfigError where one rank would publish on the port that another one replays on."""
+    events, replay = (str(config[name]).rpartition(":") for name in ("endpoint", "replay_endpoint"))
+    if events[2].isdigit() and replay[2].isdigit() and abs(int(replay[2]) - int(events[2])) < ranks:
+        raise ConfigError(
+            f"--kv-events-config: each of {ranks} ranks adds its number to both ports, and {events[2]} and "
+            f"{replay[2]} are not as far apart: leave replay_endpoint out, or put it {ranks} ports behind"
+        )
 
 
 def _behind(endpoint: str, ranks: int) -> str:
@@ -153,18 +165,27 @@ def _behind(endpoint: str, ranks: int) -> str:
 def _ranks(host: str, port: int, config: dict[str, Any], ranks: int) -> tuple[WorkerSpec, ...]:
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def spec(rank: int) -> WorkerSpec:
-        return WorkerSpec(
-            url,
-            events=reachable(_offset(config["endpoint"], rank), host),
-            replay=reachable(_offset(config["replay_endpoint"], rank), host),
-            topic=str(config.get("topic", "")),
-            dp_rank=rank if ranks > 1 else None,
-        )
-
-    return tuple(spec(rank) for rank in range(ranks))
+    first = WorkerSpec(
+        url,
+        events=reachable(str(config["endpoint"]), host),
+        replay=reachable(str(config["replay_endpoint"]), host),
+        topic=str(config.get("topic", "")),
+    )
+    return of_ranks(first, ranks)
 
 
-def _offset(endpoint: object, rank: int) -> str:
-    address, _, port = str(endpoint).rpartition(":")
+def of_ranks(first: WorkerSpec, ranks: int) -> tuple[WorkerSpec, ...]:
+    """A worker for each rank of an engine; engines add a rank's number to the ports of the first."""
+    if ranks == 1:
+        return (first,)
+    return tuple(
+        replace(first, events=_offset(first.events, rank), replay=_offset(first.replay, rank), dp_rank=rank)
+        for rank in range(ranks)
+    )
+
+
+def _offset(endpoint: str | None, rank: int) -> str | None:
+    if endpoint is None:
+        return None
+    address, _, port = endpoint.rpartition(":")
     return f"{address}:{int(port) + rank}"

@@ -19,7 +19,7 @@ import zmq.asyncio
 from gateway.agent.attendant import Attendant, Pace
 from gateway.agent.busy import in_flight
 from gateway.agent.child import Child
-from gateway.agent.command import complete
+from gateway.agent.command import complete, of_ranks
 from gateway.agent.following import follow
 from gateway.errors import ConfigError
 from gateway.fleet.guards import Guards
@@ -47,6 +47,8 @@ class AgentOptions:
     redis_url: str
     engine: WorkerSpec | None = None
     """The engine as gateways reach it; told from `command` where that says it."""
+    ranks: int = 1
+    """Data-parallel ranks of `engine`; a command says its own."""
     command: tuple[str, ...] = ()
     """Starts the engine; empty for one that runs already."""
     advertise_host: str | None = None
@@ -180,7 +182,11 @@ def _plan(options: AgentOptions, host: str) -> tuple[tuple[str, ...], tuple[Work
     if not options.command:
         if engine is None:
             raise ConfigError("no engine: give --engine URL, or the command that starts one after `--`")
-        return (), (engine,)
+        return (), of_ranks(engine, options.ranks)
+    if options.ranks > 1:
+        raise ConfigError(
+            "--data-parallel-size goes with --engine alone; of a command it is one of its own flags"
+        )
     command = complete(options.command, host, engine)
     if command.added:
         log.info("flags added to the engine's command", extra={"flags": list(command.added)})

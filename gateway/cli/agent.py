@@ -31,6 +31,10 @@ from gateway.store.connection import DEFAULT_PREFIX
     help="An engine that runs already; keys as of `serve --worker`.",
 )  # fmt: skip
 @click.option(
+    "--data-parallel-size", "ranks", default=1, show_default=True, type=click.IntRange(1, 1024),
+    help="Ranks of the engine that --engine names; its ports are the first rank's.",
+)  # fmt: skip
+@click.option(
     "--advertise-host", metavar="HOST",
     help="Where gateways reach this machine.  [its address on the way to Redis]",
 )  # fmt: skip
@@ -50,6 +54,7 @@ def command(
     redis_prefix: str,
     redis_wait: bool,
     engine: str | None,
+    ranks: int,
     advertise_host: str | None,
     worker_api_key_file: Path | None,
     drain_timeout: float,
@@ -70,6 +75,7 @@ def command(
     options = AgentOptions(
         redis_url=redis_url,
         engine=parse_worker(engine) if engine is not None else None,
+        ranks=ranks,
         command=command,
         advertise_host=advertise_host,
         redis_prefix=redis_prefix,

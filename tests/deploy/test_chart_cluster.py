@@ -226,6 +226,22 @@ def test_streams_get_through_ingress_and_route(helm4: Tools) -> None:
     (rule,) = rendered.get("HTTPRoute", NAME)["spec"]["rules"]
     assert rule["timeouts"] == {"request": "0s", "backendRequest": "0s"}
     assert rule["backendRefs"] == [{"name": NAME, "port": 80}]
+    # behind the route the gateway's own port speaks TLS
+    policy = rendered.get("BackendTLSPolicy", NAME)["spec"]
+    assert policy["targetRefs"] == [{"group": "", "kind": "Service", "name": NAME, "sectionName": "http"}]
+    assert [p["name"] for p in rendered.get("Service", NAME)["spec"]["ports"]] == ["http"]
+    assert policy["validation"] == {
+        "hostname": "chat.example.com",
+        "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "gateway-ca"}],
+    }
+    system = render(helm4, named("everything"), "httpRoute.backendTLS.caConfigMap=")
+    assert system.get("BackendTLSPolicy", NAME)["spec"]["validation"]["wellKnownCACertificates"] == "System"
+    plain = render(helm4, named("everything"), "tls.existingSecret=")
+    assert (plain.names("HTTPRoute"), plain.names("BackendTLSPolicy")) == ([NAME], [])
+    # an annotation of one's own stands in place of the chart's
+    own = "ingress.annotations.nginx\\.ingress\\.kubernetes\\.io/backend-protocol=GRPCS"
+    notes = render(helm4, named("everything"), own).get("Ingress", NAME)["metadata"]["annotations"]
+    assert notes["nginx.ingress.kubernetes.io/backend-protocol"] == "GRPCS"
 
 
 def test_a_changed_setting_replaces_pods_and_nothing_else_does(helm4: Tools) -> None:
@@ -293,8 +309,9 @@ def test_helm_s_test_gets_in(helm4: Tools) -> None:
     (admitted,) = [p for p in front["spec"]["ingress"][0]["from"] if "podSelector" in p]
     assert admitted["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     assert peers(front, "http") == ["test"]
-    (alone,) = render(helm4, named("everything")).get("Pod", f"{NAME}-test")["spec"]["containers"]
-    assert alone["command"][2:] == [f"https://{NAME}:80", "refused"]
+    refused = render(helm4, named("mtls"), "tests.clientSecret=")
+    (alone,) = refused.get("Pod", f"{NAME}-test")["spec"]["containers"]
+    assert alone["command"][2:] == [f"https://{NAME}:443", "refused"]
     (plain,) = render(helm4).get("Pod", f"{NAME}-test")["spec"]["containers"]
     assert plain["command"][2:] == [f"http://{NAME}:80"]
 

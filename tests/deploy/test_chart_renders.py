@@ -47,7 +47,14 @@ def test_both_helms_render_the_same(values: Path | None) -> None:
 
 def test_the_sets_have_every_kind_of_other_projects_that_the_chart_knows(helm4: Tools) -> None:
     kinds = {o["kind"] for values in MATRIX for o in render(helm4, values).objects if is_custom(o)}
-    assert kinds == {"ServiceMonitor", "PodMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute"}
+    assert kinds == {
+        "ServiceMonitor",
+        "PodMonitor",
+        "PrometheusRule",
+        "ScaledObject",
+        "HTTPRoute",
+        "BackendTLSPolicy",
+    }
 
 
 def test_the_schemas_of_other_projects_refuse_what_their_servers_do(helm4: Tools) -> None:
@@ -124,6 +131,10 @@ def _external(url: str, *more: str) -> tuple[str, ...]:
         (("redis.external.url=redis://r",), "redis.mode is internal: set it to external"),
         (_external("redis://r", "urlSecret=u"), "give one of them"),
         (_external("redis://:$(REDIS_PASSWORD)@r"), "leave the password out"),
+        (_external("rediss://chat:s3cret@r/0"), "leave the password out"),
+        (_external("redis+cluster://:s3cret@a:7000\\,b:7000"), "leave the password out"),
+        (_external("redis+sentinel://a:26379/main?sentinel_password=s3cret"), "leave the password out"),
+        (_external("redis://r/main"), "a database's number"),
         (_external("redis+cluster://a:7000/1"), "no numbered databases"),
         (_external("redis+sentinel://a:26379"), "the master's name"),
         (_external("rediss+sentinel://a:26379/?ca=/x"), "the master's name"),

@@ -24,7 +24,7 @@ from tests.conftest import Spawn
 from tests.deploy.charts import CHART, render
 from tests.deploy.tools import Tools
 from tests.gateway.discovery.apiserver import pod
-from tests.servers import VALKEY
+from tests.servers import server_binaries
 
 NAME = "chat-prefix-gateway"
 DRAIN = CHART / "files" / "drain.py"
@@ -85,18 +85,31 @@ def test_a_drain_ends_in_time_and_where_nobody_answers(free_port: Callable[[], i
     drain(f"http://127.0.0.1:{free_port()}/metrics", "50")
 
 
+@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: Path(path).name)
+@pytest.mark.parametrize(
+    "password",
+    [
+        "s3cret",
+        """ it's "a b"\\ $HOME `id` #x \t""",
+        "".join(map(chr, range(32, 127))),
+        "ümlaut€",
+        "line\n",
+        "EOF",
+    ],
+    ids=["plain", "quotes", "printable", "utf-8", "newline", "marker"],
+)
 def test_redis_starts_with_the_chart_s_command(
-    helm4: Tools, spawn: Spawn, free_port: Callable[[], int], tmp_path: Path
+    helm4: Tools, spawn: Spawn, free_port: Callable[[], int], tmp_path: Path, password: str, binary: str
 ) -> None:
     script = render(helm4).container(f"{NAME}-redis", "redis")["command"][2]
-    (tmp_path / "valkey-server").symlink_to(VALKEY)
+    (tmp_path / "valkey-server").symlink_to(binary)
     port = free_port()
     script = script.replace("--dir /tmp", f"--dir {tmp_path} --port {port} --bind 127.0.0.1")
     server = spawn(
         argv=["sh", "-c", script],
-        env={"REDIS_PASSWORD": "s3cret", "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        env={"REDIS_PASSWORD": password, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )
-    with redis.Redis(port=port, password="s3cret", socket_timeout=10) as client:
+    with redis.Redis(port=port, password=password, socket_timeout=10) as client:
         while True:
             try:
                 client.ping()
@@ -112,6 +125,15 @@ def test_redis_starts_with_the_chart_s_command(
         stranger.ping()
     # it is the process itself that gets the signal, no shell before it
     assert server.stop() == 0
+    assert password.strip() not in server.output()
+
+
+def test_redis_without_a_password_does_not_start(helm4: Tools) -> None:
+    script = render(helm4).container(f"{NAME}-redis", "redis")["command"][2]
+    done = subprocess.run(
+        ["sh", "-c", script], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (1, "the password is empty\n")
 
 
 def test_helm_s_test_asks_a_real_gateway(spawn: Spawn, free_port: Callable[[], int], tmp_path: Path) -> None:

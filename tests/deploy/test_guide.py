@@ -29,7 +29,7 @@ def blocks(language: str) -> list[str]:
 
 def test_values_in_the_guide_render(helm4: Tools, tmp_path: Path) -> None:
     shown = [b for b in blocks("yaml") if "engine:" in b]
-    assert len(shown) == 2
+    assert len(shown) == 3
     for number, text in enumerate(shown):
         path = tmp_path / f"{number}.yaml"
         path.write_text(text)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.agent.command import complete, events_port
+from gateway.agent.command import complete, events_port, of_ranks
 from gateway.agent.flags import Flags
 from gateway.agent.run import seen_from_outside
 from gateway.errors import ConfigError
@@ -74,6 +74,29 @@ def test_each_rank_is_a_worker_of_its_own() -> None:
         ("http://h:8000#dp0", "tcp://h:18000", "tcp://h:18002", 0),
         ("http://h:8000#dp1", "tcp://h:18001", "tcp://h:18003", 1),
     ]
+
+
+def test_ranks_in_short_and_of_an_engine_that_is_named() -> None:
+    engine = WorkerSpec("http://h:9", events="tcp://h:5000", replay="tcp://h:5002", max_requests=8)
+    done = complete(["vllm", "serve", "m", "-dp", "2"], "h", engine)
+    assert [(w.id, w.events, w.replay, w.max_requests) for w in done.workers] == [
+        ("http://h:9#dp0", "tcp://h:5000", "tcp://h:5002", 8),
+        ("http://h:9#dp1", "tcp://h:5001", "tcp://h:5003", 8),
+    ]
+    assert of_ranks(WorkerSpec("http://h:9"), 2) == (
+        WorkerSpec("http://h:9", dp_rank=0), WorkerSpec("http://h:9", dp_rank=1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("replay", "apart"), [(5558, False), (5560, False), (5561, True), (5553, True)])
+def test_ranks_whose_ports_would_meet_are_refused(replay: int, apart: bool) -> None:
+    config = {"endpoint": "tcp://*:5557", "replay_endpoint": f"tcp://*:{replay}"}
+    argv = ["vllm", "serve", "m", "--data-parallel-size=4", f"--kv-events-config={json.dumps(config)}"]
+    if apart:
+        assert [w.replay for w in complete(argv, "h").workers] == [f"tcp://h:{replay + r}" for r in range(4)]
+    else:
+        with pytest.raises(ConfigError, match=f"5557 and {replay} are not as far apart"):
+            complete(argv, "h")
 
 
 def test_the_reference_engine() -> None:

@@ -17,11 +17,6 @@
 {{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" (include "pg.fullname" .)) -}}
 {{- fail (printf "%s can't be the name of a Service, which begins with a letter: set fullnameOverride" (include "pg.fullname" .)) -}}
 {{- end -}}
-{{- range $key := list "host" "port" "admin_host" "admin_port" -}}
-{{- if hasKey $v.gateway.config $key -}}
-{{- fail (printf "gateway.config.%s: a pod's own addresses are fixed (8080, and 8081 for admin); gateway.service.port is what clients use" $key) -}}
-{{- end -}}
-{{- end -}}
 {{- if and $v.tls.requireClientCertificate (not $v.tls.existingSecret) -}}
 {{- fail "tls.requireClientCertificate: without TLS nobody shows a certificate; set tls.existingSecret" -}}
 {{- end -}}

@@ -6,17 +6,23 @@
 {{/* Name under which an engine's requests are counted: what it answers to. vLLM and SGLang take several, the first is
 the model's. */}}
 {{- define "pg.servedName" -}}
+{{- $given := include "pg.flagValue" (dict "args" .args "flag" "--served-model-name") -}}
+{{- default (default .model .servedModelName) (regexFind "^[^ ]+" $given) -}}
+{{- end -}}
+
+{{/* What an engine's args say behind a flag, as `--flag value` or `--flag=value`; the last one counts. */}}
+{{- define "pg.flagValue" -}}
 {{- $given := "" -}}
 {{- $next := false -}}
 {{- range .args -}}
-{{- $arg := toString . -}}
+{{- $arg := include "pg.text" . -}}
 {{- if $next -}}{{- $given = $arg -}}{{- $next = false -}}{{- end -}}
-{{- if eq (regexFind "^[^= ]+" $arg | replace "_" "-") "--served-model-name" -}}
+{{- if eq (regexFind "^[^= ]+" $arg | replace "_" "-") $.flag -}}
 {{- $given = regexReplaceAll "^[^= ]+[= ]*" $arg "" -}}
 {{- $next = eq $given "" -}}
 {{- end -}}
 {{- end -}}
-{{- default (default .model .servedModelName) (regexFind "^[^ ]+" $given) -}}
+{{- $given -}}
 {{- end -}}
 
 {{/* Whether a flag is among an engine's args, as `--flag`, `--flag=…` or `--flag …`: "true" or "". */}}
@@ -60,6 +66,23 @@ the model's. */}}
 {{- end -}}
 {{- end -}}
 
+{{/* First port of the replays. Each rank adds its number to both ports, so they begin where the events' ports end. */}}
+{{- define "pg.replayPort" -}}
+{{- add 5557 (int .dataParallelSize) -}}
+{{- end -}}
+
+{{/* Ports of an engine's container by name, as discovery finds them; those of further ranks are counted up from these. */}}
+{{- define "pg.enginePorts" -}}
+- {name: http, containerPort: 8000}
+- {name: kv-events, containerPort: 5557}
+- {name: kv-replay, containerPort: {{ include "pg.replayPort" . }}}
+{{- $replay := int (include "pg.replayPort" .) -}}
+{{- range $rank := untilStep 1 (int .dataParallelSize) 1 }}
+- {name: kv-events-{{ $rank }}, containerPort: {{ add 5557 $rank }}}
+- {name: kv-replay-{{ $rank }}, containerPort: {{ add $replay $rank }}}
+{{- end -}}
+{{- end -}}
+
 {{/* Command of an engine's container, as a YAML list. */}}
 {{- define "pg.engineCommand" -}}
 {{- if eq . "vllm" -}}[vllm, serve]
@@ -71,7 +94,7 @@ the model's. */}}
 {{/* What the gateway lives on is added to the given args where it is missing. A YAML list. */}}
 {{- define "pg.engineArgs" -}}
 {{- $e := .engine -}}
-{{- $events := dict "publisher" "zmq" "topic" "kv-events" "endpoint" "tcp://*:5557" "replay_endpoint" "tcp://*:5558" -}}
+{{- $events := dict "publisher" "zmq" "topic" "kv-events" "endpoint" "tcp://*:5557" "replay_endpoint" (printf "tcp://*:%s" (include "pg.replayPort" $e)) -}}
 {{- $args := list -}}
 {{- $must := list -}}
 {{- if eq $e.type "vllm" -}}
@@ -80,6 +103,9 @@ the model's. */}}
       (dict "flags" (list "--enable-prefix-caching") "add" "--enable-prefix-caching")
       (dict "flags" (list "--enable-prompt-tokens-details") "add" "--enable-prompt-tokens-details")
       (dict "flags" (list "--kv-events-config") "add" (printf "--kv-events-config=%s" (toJson (merge (dict "enable_kv_cache_events" true) $events)))) -}}
+{{- if gt (int $e.dataParallelSize) 1 -}}
+{{- $must = append $must (dict "flags" (list) "add" (printf "--data-parallel-size=%d" (int $e.dataParallelSize))) -}}
+{{- end -}}
 {{- if $e.servedModelName -}}
 {{- $must = append $must (dict "flags" (list "--served-model-name") "add" (printf "--served-model-name=%s" $e.servedModelName)) -}}
 {{- end -}}
@@ -91,7 +117,7 @@ the model's. */}}
       (dict "flags" (list "--page-size") "add" "--page-size=16")
       (dict "flags" (list "--kv-events-config") "add" (printf "--kv-events-config=%s" (toJson $events))) -}}
 {{- if $e.apiKey.existingSecret -}}
-{{- $must = append $must (dict "flags" (list "--api-key") "add" "--api-key=$(ENGINE_API_KEY)") -}}
+{{- $must = append $must (dict "flags" (list) "add" "--api-key=$(ENGINE_API_KEY)") -}}
 {{- end -}}
 {{- if $e.servedModelName -}}
 {{- $must = append $must (dict "flags" (list "--served-model-name") "add" (printf "--served-model-name=%s" $e.servedModelName)) -}}
@@ -116,6 +142,28 @@ the model's. */}}
 requests: {cpu: 500m, memory: 512Mi}
 limits: {memory: 1Gi}
 {{- else -}}
-limits: {nvidia.com/gpu: 1}
+limits: {nvidia.com/gpu: {{ int .dataParallelSize }}}
 {{- end -}}
+{{- end -}}
+
+{{/* Variables of an engine's container. HF_HOME and PYTHONUNBUFFERED may be others' as well. */}}
+{{- define "pg.engineEnv" -}}
+{{- $e := .engine -}}
+{{- $given := dict -}}
+{{- range $e.env -}}{{- $_ := set $given .name true -}}{{- end -}}
+{{- $own := list -}}
+{{- if and (ne $e.type "reference") (not (hasKey $given "HF_HOME")) -}}
+{{- $own = append $own (dict "name" "HF_HOME" "value" "/models") -}}
+{{- end -}}
+{{- with $e.huggingFace.existingSecret -}}
+{{- $own = append $own (dict "name" "HF_TOKEN" "valueFrom" (dict "secretKeyRef" (dict "name" . "key" $e.huggingFace.key))) -}}
+{{- end -}}
+{{- if and $e.apiKey.existingSecret (ne $e.type "reference") -}}
+{{- $secret := dict "name" $e.apiKey.existingSecret "key" $e.apiKey.key -}}
+{{- $own = append $own (dict "name" (ternary "VLLM_API_KEY" "ENGINE_API_KEY" (eq $e.type "vllm")) "valueFrom" (dict "secretKeyRef" $secret)) -}}
+{{- end -}}
+{{- if not (hasKey $given "PYTHONUNBUFFERED") -}}
+{{- $own = append $own (dict "name" "PYTHONUNBUFFERED" "value" "1") -}}
+{{- end -}}
+{{- include "pg.env" (dict "own" (toYaml $own) "more" $e.env "where" (printf "%s.env" .where)) -}}
 {{- end -}}

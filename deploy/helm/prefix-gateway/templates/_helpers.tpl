@@ -112,52 +112,6 @@ is started with is nothing for another, and one model's name none for another's;
 {{- end -}}
 {{- end -}}
 
-{{/* Settings that follow from values; `gateway.config` stands above them. */}}
-{{- define "pg.config" -}}
-{{- $v := .Values -}}
-{{- $c := dict "host" "0.0.0.0" "port" 8080 "admin_host" "0.0.0.0" "admin_port" 8081 -}}
-{{- $_ := set $c "admin_token_file" "/etc/prefix-gateway/admin/token" -}}
-{{- $_ := set $c "open_metrics" $v.admin.openMetrics -}}
-{{- $_ := set $c "settle" $v.gateway.settleSeconds -}}
-{{- $_ := set $c "shutdown_grace" $v.gateway.drainSeconds -}}
-{{- $_ := set $c "discovery" $v.discovery.type -}}
-{{- if eq $v.discovery.type "kubernetes" -}}
-{{- $_ := set $c "kubernetes_selector" (include "pg.discoverySelector" .) -}}
-{{- $_ := set $c "kubernetes_resource" $v.discovery.resource -}}
-{{- $_ := set $c "kubernetes_namespace" (default .Release.Namespace $v.discovery.namespace) -}}
-{{- else if eq $v.discovery.type "dns" -}}
-{{- $_ := set $c "dns_names" $v.discovery.dnsNames -}}
-{{- end -}}
-{{- if gt (int $v.gateway.processes) 1 -}}
-{{- $_ := set $c "processes" $v.gateway.processes -}}
-{{- end -}}
-{{- with $v.discovery.port }}{{- $_ := set $c "discovery_port" . -}}{{- end -}}
-{{- with $v.discovery.eventsPort }}{{- $_ := set $c "discovery_events_port" . -}}{{- end -}}
-{{- with $v.discovery.replayPort }}{{- $_ := set $c "discovery_replay_port" . -}}{{- end -}}
-{{- with $v.workers }}{{- $_ := set $c "workers" . -}}{{- end -}}
-{{- with $v.gateway.tokenizers }}{{- $_ := set $c "tokenizers" . -}}{{- end -}}
-{{- with $v.gateway.aliases }}{{- $_ := set $c "aliases" . -}}{{- end -}}
-{{- if ne $v.redis.mode "none" -}}
-{{- $_ := set $c "redis_prefix" (default (include "pg.fullname" .) $v.redis.prefix) -}}
-{{- end -}}
-{{- if include "pg.keysSecret" . -}}
-{{- $_ := set $c "api_keys_file" (printf "/etc/prefix-gateway/keys/%s" (ternary $v.apiKeys.key "keys.yaml" (ne $v.apiKeys.existingSecret ""))) -}}
-{{- end -}}
-{{- if $v.engine.apiKey.existingSecret -}}
-{{- $_ := set $c "worker_api_key_file" "/etc/prefix-gateway/engine-key/api-key" -}}
-{{- end -}}
-{{- if $v.tls.existingSecret -}}
-{{- $_ := set $c "tls_cert" "/etc/prefix-gateway/tls/tls.crt" -}}
-{{- $_ := set $c "tls_key" "/etc/prefix-gateway/tls/tls.key" -}}
-{{- if $v.tls.requireClientCertificate -}}{{- $_ := set $c "tls_client_ca" "/etc/prefix-gateway/tls/ca.crt" -}}{{- end -}}
-{{- end -}}
-{{- if $v.tls.adminSecret -}}
-{{- $_ := set $c "admin_tls_cert" "/etc/prefix-gateway/admin-tls/tls.crt" -}}
-{{- $_ := set $c "admin_tls_key" "/etc/prefix-gateway/admin-tls/tls.key" -}}
-{{- end -}}
-{{- toYaml (mergeOverwrite $c (deepCopy $v.gateway.config)) -}}
-{{- end -}}
-
 {{/* Resources of a pod: those of one process, times the processes. A quantity is a number and a suffix. */}}
 {{- define "pg.resources" -}}
 {{- $times := float64 .processes -}}
@@ -183,9 +137,8 @@ is started with is nothing for another, and one model's name none for another's;
 {{- if and (gt (int .Values.gateway.processes) 1) (eq .Values.redis.mode "none") -}}
 {{- fail "gateway.processes > 1 needs Redis: there processes share what the fleet holds, their load and the keys' limits. Set redis.mode, or gateway.processes to 1" -}}
 {{- end -}}
-{{- if hasKey .Values.gateway.config "processes" -}}
-{{- fail "gateway.config.processes: say it as gateway.processes, so that a pod asks for resources to match" -}}
-{{- end -}}
+{{- include "pg.checkSettings" . -}}
+{{- include "pg.checkLabels" . -}}
 {{- include "pg.checkRedis" .Values.redis -}}
 {{- if and (eq .Values.discovery.type "redis") (eq .Values.redis.mode "none") -}}
 {{- fail "discovery.type redis needs redis.mode internal or external" -}}
@@ -193,7 +146,7 @@ is started with is nothing for another, and one model's name none for another's;
 {{- if and (eq .Values.discovery.type "dns") (not .Values.discovery.dnsNames) -}}
 {{- fail "discovery.type dns: set discovery.dnsNames" -}}
 {{- end -}}
-{{- if and (eq .Values.discovery.type "static") (not .Values.workers) -}}
+{{- if and (eq .Values.discovery.type "static") (not .Values.workers) (not (dig "workers_file" "" (default dict .Values.gateway.config))) -}}
 {{- fail "discovery.type static: set workers" -}}
 {{- end -}}
 {{- range $pool, $e := include "pg.pools" . | fromJson -}}
@@ -205,11 +158,10 @@ is started with is nothing for another, and one model's name none for another's;
 {{- fail (printf "%s: the reference worker has the models smollm2 and tiny, takes sim:<profile>, or a path; not %s" $pool $e.model) -}}
 {{- end -}}
 {{- end -}}
+{{- include "pg.checkEngines" . -}}
 {{- include "pg.checkScaling" . -}}
 {{- include "pg.checkDoors" . -}}
-{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
-{{- fail "httpRoute.enabled: set httpRoute.parentRefs" -}}
-{{- end -}}
+{{- include "pg.checkRoutes" . -}}
 {{- end -}}
 
 {{/* Where Redis is, as environment variables of gateways and agents. A password is never put into the URL, where
@@ -247,8 +199,12 @@ some characters would have to be encoded. */}}
 {{- else if not (or $e.url $e.urlSecret) -}}
 {{- fail "redis.mode is external: set redis.external.url or redis.external.urlSecret" -}}
 {{- else if $e.url -}}
-{{- if contains "$(" $e.url -}}
-{{- fail "redis.external.url: leave the password out of it; redis.external.existingSecret has it" -}}
+{{- /* its text is never repeated: helm's message ends up in logs */}}
+{{- if or (contains "$(" $e.url) (regexMatch "^[a-z+]+://[^/?]*:[^/?]*@" $e.url) (contains "password=" $e.url) -}}
+{{- fail "redis.external.url: leave the password out of it, since a pod's description shows it to many; redis.external.existingSecret has it, or urlSecret the whole URL" -}}
+{{- end -}}
+{{- if regexMatch "^rediss?://[^/?]+/[^?]*[^0-9?]" $e.url -}}
+{{- fail "redis.external.url: behind the host stands a database's number" -}}
 {{- end -}}
 {{- if regexMatch "^rediss?\\+cluster://[^/?]+/[^?]" $e.url -}}
 {{- fail "redis.external.url: a cluster has no numbered databases" -}}
