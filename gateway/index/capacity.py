@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 
 class CapacityLru:
@@ -22,9 +23,9 @@ class CapacityLru:
 
     def place(self, keys: Sequence[int]) -> list[int]:
         """Puts `keys` last; returns those that it pushed out."""
-        order = self._order
-        for key in reversed(keys):
-            order[key] = order.pop(key, 0) + 1  # which puts it last
+        order, last_first = self._order, list(reversed(keys))
+        prompts = map(order.pop, last_first, repeat(0))
+        order.update(zip(last_first, [n + 1 for n in prompts], strict=True))  # which puts them last
         return [order.popitem(last=False)[0] for _ in range(len(order) - self.capacity)]
 
     def retract(self, keys: Iterable[int]) -> list[int]:

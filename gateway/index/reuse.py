@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -111,24 +111,23 @@ class ReuseSampler:
         sampled = self._sample(keys)
         if len(sampled) > self._max_samples:
             # a prompt with more blocks than may be followed at all: less are, before it costs anything
-            self._drop_from(sorted(key & _MASK for _, key in sampled)[self._max_samples])
+            self._drop_from(sorted(key & _MASK for key in sampled)[self._max_samples])
             sampled = self._sample(keys)
-        weight = _SPACE / self._threshold
-        self._sampled += weight * len(sampled)
-        last_of, times, buckets = self._last.get, self._times, self._buckets
-        before: float | None = None
-        for i, key in sampled:
-            last = last_of(key)
+        self._sampled += _SPACE / self._threshold * len(sampled)
+        lasts = list(map(self._last.get, sampled))
+        row = _in_a_row(lasts)
+        nearest: int | None = None
+        if row and lasts[0] is not None:
+            nearest = self._behind(lasts[0])
+            self._count(nearest, row)
+            nearest += row - 1
+        for place, last in zip(list(sampled.values())[row:], lasts[row:], strict=True):
             if last is not None:
-                before = (len(times) - bisect_right(times, last)) * weight
-            elif i >= held or before is None:
+                nearest = self._behind(last)
+            elif place >= held or nearest is None:
                 continue
-            bucket = bucket_of(before)
-            try:
-                buckets[bucket] += weight
-            except IndexError:
-                buckets += [*[0.0] * (bucket - len(buckets)), weight]
-        self._touch(sampled)
+            self._count(nearest, 1)
+        self._touch(sampled, lasts, row)
         if self._clock > self._enough or len(self._last) > self._max_samples:
             self._shrink()
 
@@ -140,25 +139,44 @@ class ReuseSampler:
         share = self._threshold / _SPACE
         return ReuseCurve(float(self._blocks), len(self._last) / share, tuple(buckets), share)
 
-    def _sample(self, keys: Sequence[BlockKey]) -> list[tuple[int, BlockKey]]:
+    def _sample(self, keys: Sequence[BlockKey]) -> dict[BlockKey, int]:
+        """Those that are followed, with their place among `keys`."""
         threshold = self._threshold
         if threshold == _SPACE:
-            return list(enumerate(keys))
-        return [(i, key) for i, key in enumerate(keys) if key & _MASK < threshold]
+            return dict(zip(keys, range(len(keys)), strict=True))
+        return {key: i for i, key in enumerate(keys) if key & _MASK < threshold}
 
-    def _touch(self, sampled: Sequence[tuple[int, BlockKey]]) -> None:
-        """The first block is the most recent of all: a cache gives up leaves before their parents."""
-        known, times, now = self._last, self._times, self._clock
-        for _, key in reversed(sampled):
-            last = known.get(key)
+    def _behind(self, last: int) -> int:
+        """How many sampled blocks were asked for since."""
+        return len(self._times) - bisect_right(self._times, last)
+
+    def _count(self, nearest: int, blocks: int) -> None:
+        """So many, the first with `nearest` sampled ones behind it, each of the others with one more."""
+        weight, buckets = _SPACE / self._threshold, self._buckets
+        while blocks:
+            bucket = bucket_of(nearest * weight)
+            here = 1 if blocks == 1 else min(blocks, max(1, math.ceil(bound(bucket + 1) / weight) - nearest))
+            if bucket >= len(buckets):
+                buckets += [0.0] * (bucket + 1 - len(buckets))
+            buckets[bucket] += weight * here
+            nearest, blocks = nearest + here, blocks - here
+
+    def _touch(self, sampled: Mapping[BlockKey, int], lasts: Sequence[int | None], row: int) -> None:
+        """The first block is the most recent of all: a cache gives up leaves before their parents. The first
+        `row` of `lasts` lie side by side."""
+        times, now, count = self._times, self._clock, len(sampled)
+        if row and lasts[0] is not None:
+            end = bisect_right(times, lasts[0])
+            del times[end - row : end]
+        for key, last in zip(list(sampled)[row:], lasts[row:], strict=True):
             if last is None:
                 heappush(self._largest, (-(key & _MASK), key))
             else:
                 del times[bisect_left(times, last)]
-            now += 1
-            known[key] = now
-            times.append(now)
-        self._clock = now
+        asked = range(now + 1, now + count + 1)
+        times.extend(asked)
+        self._last.update(zip(reversed(list(sampled)), asked, strict=True))
+        self._clock = now + count
 
     def _shrink(self) -> None:
         while len(self._last) > self._max_samples:
@@ -180,6 +198,18 @@ class ReuseSampler:
             return
         for last in gone:
             del self._times[bisect_left(self._times, last)]
+
+
+def _in_a_row(lasts: Sequence[int | None]) -> int:
+    """How many from the first on were asked for side by side, as one prompt asks for its blocks."""
+    known = lasts.index(None) if None in lasts else len(lasts)
+    first = lasts[0] if known else None
+    if first is None:
+        return 0
+    row = list(range(first, first - known, -1))
+    if lasts[:known] == row:  # a prompt that goes on from another's beginning
+        return known
+    return next(n for n, (last, wanted) in enumerate(zip(lasts, row, strict=False)) if last != wanted)
 
 
 def _share(part: float, whole: float) -> float:
