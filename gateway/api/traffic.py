@@ -7,13 +7,14 @@ few dozen prompts. Read through the admin port (`GET /admin/traffic`); `prefix-g
 from __future__ import annotations
 
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.api.record import RequestRecord
-from gateway.diagnosis.divergence import Divergence, Head, divergence, head_of
+from gateway.diagnosis.divergence import HEAD_TOKENS, Divergence, Head, divergence, head_of
 from gateway.diagnosis.turns import Conversations, Replies, Reply, TurnRow
 from gateway.fleet.registry import Registry
 from gateway.index.reuse import ReuseCurve, ReuseSampler
@@ -27,7 +28,7 @@ PERIOD_S = 3600.0
 _OLD_ENOUGH_S = 900.0
 _HEADS = 64
 _HEAD_EVERY_S = 0.25
-_HEAD_SHARE = 0.01
+_HEAD_SHARE = 0.005
 """Of a core's time that fingerprinting prompts may take: a millisecond or two each, more for long ones."""
 
 
@@ -86,8 +87,12 @@ class Traffic:
         self._registry = registry
         self._most_models = most_models
         self._models: dict[str, _Model] = {}
+        self._unread: tuple[_Model, array[int], bool] | None = None
+        """The beginning of a prompt whose fingerprint is due."""
 
     def record(self, record: RequestRecord) -> None:
+        if self._unread is not None:
+            self._take_in()
         if not record.prefilled or not record.keys:
             return
         model = self._model(record.model)
@@ -113,13 +118,23 @@ class Traffic:
             model.replies.add(Reply(turn, record.prompt_tokens, uncached, record.ttft_s, record.total_s))
 
     def heard(self, name: str, prompts: Sequence[TokenPrompt], *, from_bytes: bool) -> None:
-        """The tokens of one request; of most nothing is kept."""
+        """The tokens of one request; of most nothing is kept. A fingerprint takes milliseconds: it is made
+        when the next answer has ended, for this request is yet to be routed."""
         model, now = self._model(name), self._clock()
         if model is None or not prompts or now < model.next_head:
             return
+        if self._unread is not None:
+            self._take_in()
+        self._unread = model, prompts[0].tokens[:HEAD_TOKENS], from_bytes
+        model.next_head = now + _HEAD_EVERY_S
+
+    def _take_in(self) -> None:
+        assert self._unread is not None  # noqa: S101 - asked before
+        (model, front, from_bytes), self._unread = self._unread, None
         began = self._busy()
-        model.heads.append(head_of(prompts[0].tokens, self._salt, from_bytes=from_bytes))
-        model.next_head = now + max(_HEAD_EVERY_S, (self._busy() - began) / _HEAD_SHARE)
+        model.heads.append(head_of(front, self._salt, from_bytes=from_bytes))
+        rest = (self._busy() - began) / _HEAD_SHARE
+        model.next_head = max(model.next_head, self._clock() + rest)
 
     def listening(
         self, encoders: Callable[[str], PromptEncoder | None]
@@ -144,6 +159,8 @@ class Traffic:
 
     def heads(self) -> dict[str, tuple[Head, ...]]:
         """The fingerprints of each model's last prompts, for a thread that compares them."""
+        if self._unread is not None:
+            self._take_in()
         return {name: tuple(model.heads) for name, model in self._models.items()}
 
     def judged(self, found: Mapping[str, Divergence]) -> dict[str, ModelTraffic]:
