@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -24,10 +25,8 @@ _MANY = 6
 
 
 def _legend(query: Query, labels: Mapping[str, str]) -> str:
-    text = query.legend
-    for name, value in labels.items():
-        text = text.replace(f"{{{{{name}}}}}", value)
-    return text.removeprefix("http://") or ", ".join(labels.values())
+    text = re.sub(r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), query.legend)
+    return text.strip().removeprefix("http://") or ", ".join(labels.values()) or "–"
 
 
 def _nothing(axes: Axes, text: str) -> None:

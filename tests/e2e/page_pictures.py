@@ -16,16 +16,20 @@ _PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 def page_pictures(admin: str, folder: Path) -> None:
-    """`live-*.png` of the gateway whose admin port is at `admin`; it is told of a worker that does not exist,
-    for its doctor to find, and told to forget it."""
+    """`live-{light,dark,phone,explain}.png` of the gateway whose admin port is at `admin`."""
     with browser() as chromium:
         _taken(chromium, admin, folder / "live-light.png", "light", _DESK)
         _taken(chromium, admin, folder / "live-dark.png", "dark", _DESK)
         _taken(chromium, admin, folder / "live-phone.png", "light", _PHONE)
         with chromium.new_context(color_scheme="light", viewport=_DESK) as context:
-            page = _opened(context.new_page(), admin)
-            _explained(page, folder / "live-explain.png")
-            _advised(page, admin, folder / "live-advice.png")
+            _explained(_opened(context.new_page(), admin), folder / "live-explain.png")
+
+
+def advice_picture(admin: str, folder: Path) -> None:
+    """`live-advice.png`: that gateway is told of a worker that does not exist, for its doctor to find, and
+    told to forget it."""
+    with browser() as chromium, chromium.new_context(color_scheme="light", viewport=_DESK) as context:
+        _advised(_opened(context.new_page(), admin), admin, folder / "live-advice.png")
 
 
 def _opened(page: Page, admin: str) -> Page:
@@ -49,7 +53,6 @@ def _explained(page: Page, file: Path) -> None:
     row.get_by_role("button").click()
     expect(page.get_by_role("dialog").locator("tbody tr")).to_have_count(2, timeout=WAIT_MS)
     page.screenshot(path=file)
-    page.keyboard.press("Escape")
 
 
 def _advised(page: Page, admin: str, file: Path) -> None:

@@ -21,7 +21,7 @@ from grafana.boards.workers import WORKERS
 from grafana.pictures import draw
 from grafana.source import Source
 from tests.e2e.hundred import hundred
-from tests.e2e.page_pictures import page_pictures
+from tests.e2e.page_pictures import advice_picture, page_pictures
 from tests.e2e.watched import CLIENTS, Traffic, Watched, watched
 from workers.model.resolve import locate_model
 
@@ -70,6 +70,8 @@ def main() -> int:
             watched(folder / "two", ENGINE, (1, 2), ("--tokenizer", tokenizer)) as fleet,
             _more(fleet, CLIENTS, first=CLIENTS),
         ):
+            # before the time that boards show: nothing of its third worker is in them
+            advice_picture(fleet.replicas[0].admin, images)
             print(f"five spells of traffic, {minutes:g} minutes", flush=True)
             began = time.monotonic()
             _lived_through(fleet, minutes, images)

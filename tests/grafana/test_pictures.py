@@ -87,6 +87,13 @@ def test_a_flat_line_does_not_lie_on_the_edge(
     assert axes.get_xlim() == (-10, 0)
 
 
+def test_a_label_that_a_series_lacks_is_empty() -> None:
+    axes = Figure().add_subplot()
+    both = Panel("p", "d", (Query("a", "{{worker}} {{process}}"), Query("b", "{{model}}")), lowest=0)
+    DRAW["timeseries"](axes, both, Seen([1.0]))
+    assert [line.get_label() for line in axes.get_lines()] == ["w0", "w0, 1"]
+
+
 def test_stacked_lines_stand_on_each_other() -> None:
     axes = Figure().add_subplot()
     DRAW["timeseries"](axes, panel(stacked=True), Seen([2.0] * 10, [3.0] * 10))
