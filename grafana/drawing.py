@@ -20,6 +20,8 @@ ROWS = 12
 """Of a table; Grafana's scrolls."""
 _HEAD_ROOM = 1.08
 """A line along the edge would not be seen."""
+_BRIDGED_MINUTES = 1
+"""`spanNulls` of the boards."""
 _MANY = 6
 """Names above which a legend takes two columns."""
 
@@ -60,7 +62,7 @@ def _lines(axes: Axes, panel: Panel, source: Source) -> None:
                 ys = [y + low for y, low in zip(values, under, strict=True)]
                 on.fill_between(xs, under, ys, color=colour, alpha=0.2, lw=0)
                 below.update(zip(xs, ys, strict=True))
-            (line,) = on.plot(xs, ys, colour, lw=1.2, label=_legend(query, labels)[:38])
+            (line,) = on.plot(*_with_gaps(xs, ys), colour, lw=1.2, label=_legend(query, labels)[:38])
             handles.append(line)
             tops[on] = max(tops[on], *(y for y in ys if math.isfinite(y)), 0.0)
     if not handles:
@@ -79,6 +81,14 @@ def _lines(axes: Axes, panel: Panel, source: Source) -> None:
         handles=handles, fontsize=5.5, framealpha=0.6, ncols=2 if len(handles) > _MANY else 1,
         loc="lower center" if right else "best",
     )  # fmt: skip
+
+
+def _with_gaps(xs: list[float], ys: list[float]) -> tuple[list[float], list[float]]:
+    """The line ends where a series has no values for longer than Grafana would bridge."""
+    gaps = [i for i, (a, b) in enumerate(itertools.pairwise(xs), 1) if b - a > _BRIDGED_MINUTES]
+    for i in reversed(gaps):
+        xs, ys = [*xs[:i], xs[i], *xs[i:]], [*ys[:i], math.nan, *ys[i:]]
+    return xs, ys
 
 
 def _scale(axes: Axes, lowest: float, highest: float, unit: str) -> None:

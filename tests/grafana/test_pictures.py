@@ -87,6 +87,19 @@ def test_a_flat_line_does_not_lie_on_the_edge(
     assert axes.get_xlim() == (-10, 0)
 
 
+class Seldom(Seen):
+    def range(self, query: Query) -> Rows:
+        return [{**row, "values": [*row["values"][:3], *row["values"][5:]]} for row in super().range(query)]
+
+
+def test_a_line_ends_where_nothing_was_seen_for_longer_than_a_minute() -> None:
+    axes = Figure().add_subplot()
+    DRAW["timeseries"](axes, panel(), Seldom([4.0] * 7))
+    (line,) = axes.get_lines()
+    assert [str(y) for y in line.get_ydata()] == ["4.0", "4.0", "4.0", "nan", "4.0", "4.0"]  # type: ignore[union-attr]
+    assert axes.get_ylim()[1] > 4
+
+
 def test_a_label_that_a_series_lacks_is_empty() -> None:
     axes = Figure().add_subplot()
     both = Panel("p", "d", (Query("a", "{{worker}} {{process}}"), Query("b", "{{model}}")), lowest=0)
