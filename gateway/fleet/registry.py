@@ -221,7 +221,7 @@ class Registry:
         return nobodys(name, base) if base is not None else None
 
     def _away(self) -> dict[str, str]:
-        """Names that were seen, with their base models: nobody knows whether a worker that left comes back."""
+        """Names that were seen, with their base models: whoever left may come back."""
         return self._seen.bases() if self._seen is not None else {}
 
     def _unload(self, before: EngineInfo | None, now: EngineInfo) -> None:
