@@ -99,7 +99,7 @@ check-logits: $(VENV)/.run ## the engine's logits against transformers' (install
 	.cache/venv-logits/bin/python -m pytest -m heavy -q -rA tests/heavy/test_logits_against_transformers.py
 .PHONY: check-logits
 
-chart: $(VENV)/.run ## the Helm chart's copies of dashboards and alerts, and its README
+chart: $(VENV)/.run ## the Helm chart's copies of dashboards and alerts, its README, and the schema of gateway.config
 	$(BIN)/python deploy/helm/sync.py
 .PHONY: chart
 

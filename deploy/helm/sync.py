@@ -1,16 +1,22 @@
 """What the chart carries of the rest of the repository: `make chart` writes it, a test compares.
 
-README.md is made out of the values; dashboards and alerts are copies, since helm packs no links.
+README.md is made out of the values, what `gateway.config` may hold out of the gateway's settings; dashboards
+and alerts are copies, since helm packs no links.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from gateway.routing.registry import POLICIES
+from gateway.settings import Settings
 
 CHART = Path(__file__).parent / "prefix-gateway"
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +66,53 @@ def readme() -> str:
     return (CHART.parent / "README.head.md").read_text() + "\n" + table + "\n"
 
 
+def of_chart() -> frozenset[str]:
+    """Settings that the chart makes itself: its templates say what to set instead, its schema nothing."""
+    text = (CHART / "templates" / "_settings.tpl").read_text()
+    listed = text.split('define "pg.settingsOfChart"')[1].split("{{- end -}}")[0]
+    return frozenset(re.findall(r"^(\w+): ", listed, re.MULTILINE))
+
+
+def setting(made: dict[str, Any]) -> dict[str, Any]:
+    """Types and bounds of one setting, without texts and defaults."""
+    kept = ("type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+    options = [option for option in made.get("anyOf", [made]) if option["type"] != "null"]
+    (option,) = options
+    schema = {key: option[key] for key in kept if key in option}
+    for part in ("items", "additionalProperties"):
+        if isinstance(option.get(part), dict):
+            schema[part] = setting(option[part])
+    if "anyOf" in made:
+        schema["type"] = [schema["type"], "null"]
+    return schema
+
+
+def settings() -> str:
+    """The schema's definition of `gateway.config`, a line a setting."""
+    skipped, lines = of_chart(), []
+    for name, made in sorted(Settings.model_json_schema()["properties"].items()):
+        schema: Any = True if name in skipped else setting(made)
+        if name == "policy":
+            schema["enum"] = sorted(POLICIES)
+        elif name == "shadow_policy":
+            schema["enum"] = ["", *sorted(POLICIES)]
+        elif name == "model_policies":
+            schema["additionalProperties"]["enum"] = sorted(POLICIES)
+        lines.append(f'        "{name}": {json.dumps(schema)}')
+    head = '    "settings": {\n      "type": ["object", "null"],\n      "additionalProperties": false,\n'
+    return head + '      "properties": {\n' + ",\n".join(lines) + "\n      }\n    },\n"
+
+
+def schema() -> str:
+    """values.schema.json, with the settings that there are now."""
+    text = (CHART / "values.schema.json").read_text()
+    return re.sub(
+        r'^    "settings": \{\n.*?^    \},\n', lambda _: settings(), text, flags=re.DOTALL | re.MULTILINE
+    )
+
+
 def sync() -> None:
+    (CHART / "values.schema.json").write_text(schema())
     (CHART / "README.md").write_text(readme())
     copies = CHART / "files" / "dashboards"
     shutil.rmtree(copies, ignore_errors=True)

@@ -316,6 +316,15 @@ def test_helm_s_test_gets_in(helm4: Tools) -> None:
     assert plain["command"][2:] == [f"http://{NAME}:80"]
 
 
+def test_helm_s_test_shows_a_key_where_it_has_one(helm4: Tools) -> None:
+    sets = ("tests.apiKeySecret=tester", "tests.apiKeySecretKey=k")
+    (container,) = render(helm4, None, *sets).get("Pod", f"{NAME}-test")["spec"]["containers"]
+    key = {"secretKeyRef": {"name": "tester", "key": "k"}}
+    assert container["env"] == [{"name": "API_KEY", "valueFrom": key}]
+    (without,) = render(helm4).get("Pod", f"{NAME}-test")["spec"]["containers"]
+    assert "env" not in without
+
+
 def test_the_notes_say_who_may_scrape(helm4: Tools) -> None:
     def notes(*sets: str) -> str:
         given = [word for each in sets for word in ("--set", each)]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
+from gateway.auth.keys import key_from  # noqa: E402
+from gateway.auth.source import read_key_file  # noqa: E402
+from gateway.errors import ConfigError  # noqa: E402
 from gateway.settings import Settings  # noqa: E402
 from tests.deploy.charts import CHART, MATRIX, refusal, render  # noqa: E402
 from tests.deploy.custom_kinds import faults, is_custom  # noqa: E402
@@ -107,6 +112,41 @@ def test_the_schemas_of_other_projects_refuse_what_their_servers_do(helm4: Tools
         ("nameOverride=1a", "nameOverride"),
         ("discovery.namespace=a.b", "namespace"),
         ("workers={http:///x}", "workers"),
+        ("gateway.config.tries=many", "tries"),
+        ("gateway.config.tries=11", "tries"),
+        ("gateway.config.policy=best", "policy"),
+        ("gateway.config.shadow_policy=best", "shadow_policy"),
+        ("gateway.config.model_policies.m=best", "model_policies"),
+        ("gateway.config.access_log=maybe", "access_log"),
+        ("gateway.env[0].value=5", "name"),
+        ("gateway.env[0].name=A B", "env"),
+        ("gateway.env[0].nme=A", "nme"),
+        ("redis.external.url=redis://", "url"),
+        ("redis.external.url=redis://a\\,/0", "url"),
+        ("ingress.tls[0].secret=s", "secret"),
+        ("ingress.hosts={https://chat.example.com}", "hosts"),
+        ("ingress.hosts={Chat_1}", "hosts"),
+        ("httpRoute.hostnames={chat.example.com:443}", "hostnames"),
+        ("networkPolicy.clients[0].namespace=x", "namespace"),
+        ("networkPolicy.clients[0].ipBlock.cidr=10.0.0.0", "cidr"),
+        ("networkPolicy.admins[0].podSelector.app=x", "app"),
+        ("engine.tolerations[0].operator=Exist", "operator"),
+        ("engine.tolerations[0].effect=Never", "effect"),
+        ("engine.resources.limits.nvidia\\.com/gpu=1.5", "nvidia"),
+        ("engine.resources.limits.nvidia\\.com/gpu=500m", "nvidia"),
+        ("engine.resources.limits.memory=1.2.3Gi", "memory"),
+        ("gateway.topologySpread[0].maxSkew=0", "maxSkew"),
+        ("engine.strategy.rollingUpdate.maxSurge=some", "maxSurge"),
+        ("commonLabels.team=a b", "team"),
+        ("gateway.podLabels.a_=b", "a_"),
+        ("gateway.nodeSelector.pool=-x", "pool"),
+        ("apiKeys.keys[0].hash=pgw_plain", "hash"),
+        ("apiKeys.keys[0].rate=5", "rate"),
+        ("discovery.dnsNames={vllm.example.com}", "dnsNames"),
+        ("engine.dataParallelSize=0", "dataParallelSize"),
+        ("gateway=null", "gateway"),
+        ("gateway.service=null", "service"),
+        ("engine.strategy=null", "strategy"),
     ],
 )
 def test_the_schema_refuses_what_is_misspelt_or_wrong(helm4: Tools, wrong: str, said: str) -> None:
@@ -148,7 +188,10 @@ def _external(url: str, *more: str) -> tuple[str, ...]:
         (("gateway.config.port=8000",), "gateway.service.port is what clients use"),
         (("gateway.config.admin_host=::",), "a pod's own addresses are fixed"),
         (("tls.requireClientCertificate=true",), "set tls.existingSecret"),
-        (("apiKeys.existingSecret=s", "apiKeys.keys[0].id=a", "apiKeys.keys[0].hash=sha256:0"), "give one"),
+        (
+            ("apiKeys.existingSecret=s", "apiKeys.keys[0].id=a", f"apiKeys.keys[0].hash=sha256:{'0' * 64}"),
+            "give one",
+        ),
         (("ingress.enabled=true", "ingress.hosts=null"), "set ingress.hosts"),
         (_scaled("gateway"), "gateway.autoscaling: minReplicas 9 is above maxReplicas 8"),
         (_scaled("engine"), "engine.autoscaling: minReplicas 9 is above maxReplicas 8"),
@@ -167,14 +210,18 @@ def test_what_cannot_work_together_is_refused_in_words(
     assert said in refusal(helm4, None, *sets)
 
 
-def test_the_readme_says_what_every_value_is() -> None:
-    import importlib.util
-
+def chart_sync() -> Any:
+    """What `make chart` runs."""
     spec = importlib.util.spec_from_file_location("chart_sync", ROOT / "deploy/helm/sync.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_says_what_every_value_is() -> None:
+    module = chart_sync()
     assert (CHART / "README.md").read_text() == module.readme(), "run: make chart"
     told = {name for name, _ in module.described((CHART / "values.yaml").read_text())}
 
@@ -201,9 +248,37 @@ def test_the_chart_ships_the_dashboards_and_alerts_of_the_repository() -> None:
 
 
 def test_the_schema_knows_the_settings_of_the_gateway() -> None:
+    text = (CHART / "values.schema.json").read_text()
+    assert text == chart_sync().schema(), "run: make chart"
+    config = json.loads(text)["$defs"]["settings"]["properties"]
+    assert sorted(config) == sorted(Settings.model_fields)
+    assert config["tries"] == {"type": "integer", "minimum": 1, "maximum": 10}
+    assert config["worker_max_requests"] == {"type": ["integer", "null"], "minimum": 1}
+    assert config["max_ttft"] == {"type": "number", "minimum": 0}
+    assert "estimated_ttft" in config["policy"]["enum"]
+    # what the chart makes itself is refused by its templates, which say what to set instead
+    assert config["settle"] is True
+
+
+def test_the_schema_knows_the_fields_of_a_key_file(helm4: Tools, tmp_path: Path) -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
-    config = schema["properties"]["gateway"]["properties"]["config"]
-    assert config["propertyNames"]["enum"] == sorted(Settings.model_fields)
+    fields = schema["properties"]["apiKeys"]["properties"]["keys"]["items"]["properties"]
+    entry: dict[str, object] = {
+        "id": "team-a", "hash": "sha256:" + "0" * 64, "hashes": ["sha256:" + "1" * 64], "models": ["qwen*"],
+        "priority": 1, "weight": 0.5, "requests_per_minute": 60, "tokens_per_minute": 1000, "max_parallel": 2,
+        "cache_salt": "auto", "allow": ["cache_salt"], "expires": "2031-01-01", "disabled": False,
+    }  # fmt: skip
+    assert fields.keys() == entry.keys()
+    values = tmp_path / "values.yaml"
+    values.write_text(json.dumps({"apiKeys": {"keys": [entry]}}))
+    secret = render(helm4, values).get("Secret", "chat-prefix-gateway-api-keys")["stringData"]["keys.yaml"]
+    path = tmp_path / "keys.yaml"
+    path.write_text(secret)
+    (key,) = read_key_file(path)
+    assert (key.id, key.models, key.priority, key.limits.max_parallel) == ("team-a", ("qwen*",), 1, 2)
+    for field in entry:
+        with pytest.raises(ConfigError, match="unknown field"):
+            key_from({**entry, field + "s_": 1})
 
 
 @pytest.mark.parametrize(

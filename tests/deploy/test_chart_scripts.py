@@ -18,6 +18,7 @@ import pytest
 import redis
 import trustme
 
+from gateway.auth.hashing import sha256_of
 from gateway.fleet.discovery.objects import read_pod
 from gateway.fleet.discovery.ports import PortRules
 from tests.conftest import Spawn
@@ -149,6 +150,36 @@ def test_helm_s_test_asks_a_real_gateway(spawn: Spawn, free_port: Callable[[], i
     )
     assert done.returncode == 0, done.stderr
     assert " at http://127.0.0.1:" in done.stdout
+
+
+def test_helm_s_test_where_clients_show_keys(
+    spawn: Spawn, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    port, admin, engine = free_port(), free_port(), free_port()
+    worker = spawn("-m", "workers", "serve", "--model", "sim:fast", "--port", str(engine))
+    worker.wait_http(f"http://127.0.0.1:{engine}/health", timeout=60)
+    gateway = spawn(
+        "-m", "gateway", "serve", "--port", str(port), "--admin-port", str(admin),
+        "--worker", f"http://127.0.0.1:{engine}",
+        env={"GATEWAY_API_KEYS": f"tester={sha256_of('pgw_tester')}"},
+    )  # fmt: skip
+    gateway.wait_http(f"http://127.0.0.1:{admin}/ready", timeout=60)
+
+    def ask(key: str) -> tuple[int, str]:
+        argv = [sys.executable, str(CHART / "files" / "chat.py"), f"http://127.0.0.1:{port}"]
+        env = {**os.environ, "API_KEY": key}
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env)
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = ask("pgw_tester")
+    assert code == 0, said
+    assert f" at http://127.0.0.1:{engine}: " in said
+    # without one there is nothing to chat with; a wrong one is a fault
+    assert ask("") == (
+        0, "the gateway asks for an API key, as it should; tests.apiKeySecret has one for a chat\n",
+    )  # fmt: skip
+    code, said = ask("pgw_other")
+    assert (code, said[:5]) == (1, "401: ")
 
 
 def test_helm_s_test_where_clients_show_certificates(
