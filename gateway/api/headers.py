@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection
 
@@ -33,6 +34,10 @@ _ID = re.compile(rb"[!-~]{1,128}")
 _TRACEPARENT = re.compile(
     rb"[0-9a-f]{2}-(?!0{32})(?P<trace>[0-9a-f]{32})-[0-9a-f]{16}-(?P<flags>[0-9a-f]{2})(-.*)?"
 )
+
+
+def new_request_id() -> str:
+    return os.urandom(16).hex()
 
 
 def request_id(given: bytes | None, mint: Callable[[], str]) -> bytes:

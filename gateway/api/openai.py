@@ -9,9 +9,9 @@ from gateway.api.client_watch import Receive
 from gateway.api.endpoints import EndpointTable
 from gateway.api.errors import Answer, error_answer, json_answer
 from gateway.api.gate import Gate, OpenGate
-from gateway.api.headers import request_id
+from gateway.api.headers import new_request_id, request_id
 from gateway.api.pages import Pages
-from gateway.api.serve import ProxyService, new_request_id
+from gateway.api.serve import ProxyService
 from gateway.auth.keys import ApiKey
 from gateway.errors import Forbidden, MethodNotAllowed, ModelNotFound, NotFound, Unauthorized
 from gateway.upstream.headers import value_of

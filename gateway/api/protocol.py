@@ -24,7 +24,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from gateway.api.direct import DIRECT, Cycle, DirectOutlet
+from gateway.api.headers import new_request_id, request_id
+from gateway.upstream.headers import value_of
 
+_MOST_AHEAD = 16
+_BYTES_AHEAD = 64 * 1024
+"""Requests, and bytes of them, that are read while one before them has no answer yet. Nobody who is not read
+from can be seen to leave."""
 _PARTING_BYTES = 1024 * 1024
 _PARTING_S = 1.0
 """What a client may go on to send, and how long, when its answer is out and its connection ends."""
@@ -94,14 +100,16 @@ class GuardedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         limits: ConnectionLimits,
+        new_id: Callable[[], str] = new_request_id,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
+        self._new_id = new_id
         self._head_bytes = 0
         self._in_head = False
         self._in_body = self._body_begun = False
         self._framing_bytes = 0
-        self._only_framing = False
+        self._only_framing = self._completed = False
         self._trailers = self._trailer_bytes = 0
         self._upgrade_asked = False
         self._head_again = False
@@ -115,8 +123,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._parting = False
         self._parting_bytes = 0
         self._parting_timer: asyncio.TimerHandle | None = None
+        self._answering: RequestResponseCycle | None = None
+        """The request that has its turn; others may have come behind it, and `cycle` is the last of them."""
         self._outlet: DirectOutlet | None = None
-        """Of the request that is being answered; another may have come behind it."""
+        """Its own."""
+        self._ahead = 0
+        """Bytes that came while others waited behind it."""
         self._idle: tuple[asyncio.Task[None], _Request] | None = None
         """The task that waits for the next request."""
 
@@ -135,6 +147,10 @@ class GuardedProtocol(HttpToolsProtocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
+        answering = self._answering
+        if answering is not None and not answering.response_complete:
+            answering.disconnected = True
+            answering.message_event.set()
         if self._idle is not None and not self._idle[1].done():
             self._idle[1].set_result(None)
         if self._outlet is not None:
@@ -168,7 +184,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         if self.parser is None or self.transport.is_closing():
             return  # refused already; what still comes is not looked at
-        self._only_framing = True
+        self._only_framing, self._completed = True, False
         self._rests_since = None
         try:
             self._parse(data)
@@ -176,7 +192,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self.logger.warning("Invalid HTTP request received.")
             self._refuse(self._why(error, data))
         if self._in_head:
-            self._head_bytes += len(data)
+            # behind the end of another request it has begun somewhere in here
+            self._head_bytes += 0 if self._completed else len(data)
             if self._head_bytes > self._limits.max_head:
                 self._refuse(_LARGE)
                 return
@@ -186,6 +203,10 @@ class GuardedProtocol(HttpToolsProtocol):
             if self._framing_bytes > self._limits.max_head:
                 self._refuse(_FRAMING)
                 return
+        if self.pipeline and not self.transport.is_closing():
+            self._ahead += len(data)
+            if self._ahead > _BYTES_AHEAD or len(self.pipeline) >= _MOST_AHEAD:
+                self.flow.pause_reading()
         if self._head_timer is None and self._awaits_head() and not self.transport.is_closing():
             self._start_head_timer()
 
@@ -281,10 +302,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)
         else:
-            self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
         self._outlet = cycle.scope[DIRECT]  # type: ignore[literal-required]
         if self._idle is None:
             task = self.loop.create_task(self._run_asgi(cycle, app))
@@ -326,14 +347,14 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._upgrade_asked:
             return  # so the parser says, of the head alone
-        self._in_body = False
+        self._in_body, self._completed = False, True
         cycle = self.cycle
         if not cycle.response_complete:
             cycle.more_body = False
             cycle.message_event.set()
 
     def on_response_complete(self) -> None:
-        if self._in_body and self.expect_100_continue and not self._body_begun:
+        if not self.pipeline and self._in_body and self.expect_100_continue and not self._body_begun:
             # the client may send the body that it asked about or leave it out: what comes could be either
             self.transport.close()
         self.server_state.total_requests += 1
@@ -341,7 +362,10 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            following = self.pipeline.pop()
+            if not self.pipeline:
+                self._ahead = 0
+            self._start_asgi_task(*following)
             return
         self._rests_since = self.loop.time()
         if self._rest_timer is None:
@@ -442,10 +466,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         if self.transport.is_closing() or self._parting:
             return
+        answering = self._answering
         if (
-            self.cycle is not None
-            and self.cycle.response_started
-            and (self._in_body or not self.cycle.response_complete)
+            answering is not None
+            and answering.response_started
+            and (self._in_body or not answering.response_complete)
         ):
             # bytes of ours would be taken for part of an answer that is on its way, or for that to the next
             # request where this one has its answer and goes on with its body
@@ -462,11 +487,16 @@ class GuardedProtocol(HttpToolsProtocol):
             }
         )
         phrase = HTTPStatus(refusal.status).phrase
+        headers = [header for header in self.server_state.default_headers if header[0] == b"date"]
+        if refusal is not _FULL:  # that one is told before it has asked
+            given = value_of(self.headers or [], b"x-request-id")
+            headers.append((b"x-request-id", request_id(given, self._new_id)))
         head = (
             f"HTTP/1.1 {refusal.status} {phrase}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n"
         )
-        self.transport.write(head.encode() + body)
+        lines = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(b"%s%s\r\n%s" % (head.encode(), lines, body))
         if refusal is _FULL or (self.cycle is not None and not self.cycle.response_complete):
             # its place is needed; or somebody would still answer what was asked before, behind the last bytes
             self.transport.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +25,7 @@ from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
 from gateway.api.errors import Answer, error_answer, error_event
 from gateway.api.gate import NOBODY, Gate, OpenGate, Visit
-from gateway.api.headers import answer_headers, headers_to_worker, request_id, trace_id
+from gateway.api.headers import answer_headers, headers_to_worker, new_request_id, request_id, trace_id
 from gateway.api.pages import Pages
 from gateway.api.record import Recorder, Story
 from gateway.api.response_pins import ResponsePins, named_response, without_a_model
@@ -70,10 +69,6 @@ class ServeOptions:
     """What the gateway itself shows to workers, in place of what a client sent."""
     ask_for_usage: bool = True
     """Asks for usage in streams whose client did not, and keeps it from the client."""
-
-
-def new_request_id() -> str:
-    return os.urandom(16).hex()
 
 
 class ProxyService:

@@ -60,6 +60,7 @@ async def guarded(*, keep_alive: float = 5.0, **limits: Any) -> AsyncIterator[tu
     config.load()
     server.lifespan = config.lifespan_class(config)
     await server.startup()
+    await server.on_tick(0)  # the date
     try:
         yield app, server.servers[0].sockets[0].getsockname()[1]
     finally:

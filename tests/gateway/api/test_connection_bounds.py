@@ -158,6 +158,16 @@ async def test_a_head_that_drips_is_refused_in_time() -> None:
         writer.close()
 
 
+@pytest.mark.parametrize("cut", [-10, -4, -1])
+async def test_heads_that_come_together_are_measured_apart(cut: int) -> None:
+    """Forty in one piece, which ends inside the last: together they are more than one may be."""
+    one = b"POST /one HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 100 + b"\r\ncontent-length: 0\r\n\r\n"
+    last = one.replace(b"host", b"connection: close\r\nhost")
+    async with guarded(max_head=1000) as (app, port):
+        answer = await exchange(port, (one * 39 + last)[:cut], last[cut:])
+        assert answer.count(b"HTTP/1.1 200") == len(app.seen) == 40
+
+
 async def test_a_connection_that_says_nothing_is_closed() -> None:
     async with guarded(head_timeout=0.2) as (_, port):
         assert await exchange(port) == b""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
@@ -256,6 +258,44 @@ async def test_who_asked_before_sending_its_body_and_was_answered_must_connect_a
         answer = await exchange(port, asked)
         assert answer.count(b"HTTP/1.1 ") == 1
         assert answer.startswith(b"HTTP/1.1 200")
+
+
+HEAD = b"POST /one HTTP/1.1\r\nhost: x\r\nx-request-id: mine\r\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "own"),
+    [
+        (b"rubbish\r\n\r\n", 400, False),
+        (b"GET / HTTP/1.1\r\nx-request-id: mine\r\n\r\n", 400, True),
+        (HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n", 400, True),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nx-request-id: mi ne\r\ncontent-length: x\r\n\r\n", 400, False),
+        (b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\nx-request-id: mine\r\n\r\n", 405, True),
+        (HEAD + b"x: " + b"a" * 3000, 431, True),
+        (b"BREW / HTTP/1.1\r\nhost: x\r\n\r\n", 501, False),
+        (b"GET / HTTP/1.2\r\nhost: x\r\n\r\n", 505, False),
+        (HEAD + b"x: 1", 408, True),
+    ],
+)
+@pytest.mark.parametrize("before", [b"", HEAD.replace(b"mine", b"before") + b"content-length: 0\r\n\r\n"])
+async def test_a_refusal_has_a_date_and_the_request_s_name(
+    before: bytes, asked: bytes, status: int, own: bool
+) -> None:
+    async with guarded(max_head=2000, head_timeout=0.3 if status == 408 else 10.0) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        if before:
+            writer.write(before)
+            await asyncio.wait_for(reader.readuntil(b"ok"), 10)
+        writer.write(asked)
+        head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
+        writer.close()
+        first, *lines = head.decode().split("\r\n")
+        names = [line.partition(": ")[0] for line in lines]
+        said = dict(line.split(": ", 1) for line in lines)
+        assert (int(first.split()[1]), len(names)) == (status, len(set(names)))
+        assert int(said["content-length"]) == len(body)
+        assert parsedate_to_datetime(said["date"]).tzinfo is not None
+        assert re.fullmatch("mine" if own else "[0-9a-f]{32}", said["x-request-id"])
 
 
 async def test_heads_that_are_too_large() -> None:
