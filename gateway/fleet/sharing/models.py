@@ -15,7 +15,8 @@ from gateway.lasting import Lasting
 from gateway.store.connection import Store
 from gateway.types import Clock
 
-INTERVAL_S = 5.0
+INTERVAL_S = 1.0
+"""So long a model that another replica serves may be unknown here, and 404."""
 
 _decoder = msgspec.json.Decoder(tuple[str, str])
 

@@ -46,6 +46,17 @@ def test_estimated_ttft() -> None:
     assert policy.score(SHAPE, fleet, [0, 0, 0]) == [2132.0, 2000.0, 1000.0]
 
 
+@pytest.mark.parametrize(("weight", "waits"), [(1.5, 1), (2.0, 2), (4.0, 6)])
+def test_a_weight_is_a_speed_and_no_share_of_the_requests(weight: float, waits: int) -> None:
+    """An idle worker of weight 1 gets its first prompt when 2 × (weight - 1) like it wait at the other."""
+    policy = EstimatedTTFT(affinity_weight=0.0, balance_weight=0.0, request_tokens=0.0)
+    for ahead in range(12):
+        fleet = loads({"prefill_rate": weight, "waiting_tokens": 1000 * ahead, "requests": ahead}, {})
+        fast, slow = policy.score(SHAPE, fleet, [0, 0])
+        assert (fast, slow) == ((1000 * ahead + 2000) / weight, 2000.0)
+        assert (fast < slow) is (ahead < waits)
+
+
 def test_affinity_grows_with_the_share_held_and_the_slack_of_the_fleet() -> None:
     policy = EstimatedTTFT()
     idle, queue = {"capacity_tokens": 10_000}, {"capacity_tokens": 10_000, "peer_waiting_tokens": 1}

@@ -47,6 +47,20 @@ async def until(gateway: Whole, model: str, status: int) -> str:
     return told[1]
 
 
+async def test_a_worker_that_one_replica_was_given_is_503_at_the_others(server: Server) -> None:
+    """What comes through admin serves there alone; its model is no stranger elsewhere."""
+    shared = {"redis_url": server.url, "discovery": "redis"}
+    async with (
+        FaultyEngine(answers(), model="local") as engine,
+        whole(**shared) as one,
+        whole(**shared) as two,
+    ):
+        one.app.registry.add(WorkerSpec(engine.url))
+        await until(one, "local", 200)
+        assert "has no worker now" in await until(two, "local", 503)
+        assert [w.id for w in two.app.view.workers()] == []
+
+
 async def test_scaled_to_zero_is_503_from_every_replica(server: Server) -> None:
     found = {"redis_url": server.url, "discovery": "redis"}
     store = Store(parse_store_url(server.url))
