@@ -308,7 +308,7 @@ def redis_degraded(facts: Facts) -> Iterator[Finding]:
             "Redis is down, slow, failing over, or refuses the credentials",
             (
                 "check Redis itself; requests keep flowing meanwhile",
-                "look for StoreError in the replica's log: it names the kind",
+                'look for "Redis is degraded" in the replica\'s log: its kind and reason say what is wrong',
             ),
             0.9,
         )

@@ -22,11 +22,14 @@ from grafana.pictures import draw
 from grafana.source import Source
 from tests.e2e.hundred import hundred
 from tests.e2e.page_pictures import advice_picture, page_pictures
-from tests.e2e.watched import CLIENTS, Traffic, Watched, watched
+from tests.e2e.watched import CLIENTS, Kind, Traffic, Watched, watched
 from workers.model.resolve import locate_model
 
-ENGINE = "sim:800us-per-token,15ms-per-step,num_blocks=900"
-"""A cold prompt of 500 tokens takes 0.4 s, a warm one a tenth of it; 14,400 tokens of cache are full soon."""
+ENGINE = "sim:500us-per-token,15ms-per-step,num_blocks=1600"
+"""A cold prompt of 1,000 tokens takes half a second, a warm one a tenth of it; 25,600 tokens of cache fill
+up soon."""
+KIND = Kind(system=3, stranger=1000)
+"""Of traffic that shares as chatbots' does: a thousand tokens of instructions in front of each chat."""
 RUSH_CLIENTS = 9
 
 
@@ -49,7 +52,7 @@ def _lived_through(fleet: Watched, minutes: float, images: Path) -> None:
 
 @contextmanager
 def _more(fleet: Watched, clients: int, first: int) -> Iterator[None]:
-    traffic = Traffic(fleet.replicas)
+    traffic = Traffic(fleet.replicas, KIND)
     traffic.start(clients, first)
     try:
         yield
@@ -67,7 +70,7 @@ def main() -> int:
         folder = Path(made)
         tokenizer = f"sim={locate_model('tiny')}"  # whose the simulated engines speak
         with (
-            watched(folder / "two", ENGINE, (1, 2), ("--tokenizer", tokenizer)) as fleet,
+            watched(folder / "two", ENGINE, (1, 2), ("--tokenizer", tokenizer), KIND) as fleet,
             _more(fleet, CLIENTS, first=CLIENTS),
         ):
             # before the time that boards show: nothing of its third worker is in them

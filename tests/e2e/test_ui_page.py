@@ -125,10 +125,14 @@ def test_keyboard_alone_opens_and_closes_an_explanation(page: Page, fleet: Fleet
     button = page.locator("#decisions tr").first.get_by_role("button")
     expect(button).to_be_visible(timeout=WAIT_MS)
     page.keyboard.press("Tab")
-    expect(page.locator(".skip")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to the fleet")).to_be_focused()
     page.get_by_role("button", name="Pause").focus()
     page.keyboard.press("Enter")  # paused: rows stay where they are
     expect(page.get_by_role("button", name="Go on")).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip the decisions")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("region", name="The last decisions")).to_be_focused()
     page.keyboard.press("Tab")
     focused = page.locator("#decisions tr button:focus")
     expect(focused).to_have_count(1)
@@ -253,12 +257,13 @@ def test_tables_stay_tables_and_the_keyboard_walks_down_the_page(
         rows = page.locator("#workers tr").count() + page.locator("#decisions tr").count()
         assert (roles.count("table"), roles.count("row"), roles.count("columnheader")) == (2, rows + 2, 7 + 9)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        focusable = page.locator("a:visible, button:visible, select:visible, input:visible").count()
+        stops = ("a", "button", "select", "input", "[tabindex='0']")
+        focusable = page.locator(", ".join(f"{stop}:visible" for stop in stops)).count()
         where = (
             "(e => [[...document.querySelectorAll('*')].indexOf(e), getComputedStyle(e).outlineStyle])"
             "(document.activeElement)"
         )
-        page.locator(".skip").focus()
+        page.locator(".skip").first.focus()
         walked = []
         for _ in range(focusable - 1):
             page.keyboard.press("Tab")
@@ -266,6 +271,31 @@ def test_tables_stay_tables_and_the_keyboard_walks_down_the_page(
         places, outlines = zip(*walked, strict=True)
         assert list(places) == sorted(set(places))  # each once, in the order of the page
         assert set(outlines) == {"solid"}  # and one sees where one is
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_many_decisions_are_in_nobody_s_way(fleet: Fleet, chromium: Browser, width: int) -> None:
+    for number in range(52):
+        ask(fleet, f"one of many, {number}", max_tokens=1)
+    with chromium.new_context(viewport={"width": width, "height": 800}) as context:
+        page = context.new_page()
+        page.goto(fleet.admin + "/ui")
+        expect(page.locator("#decisions tr")).to_have_count(50, timeout=WAIT_MS)
+        page.get_by_role("button", name="Pause").click()
+        # the page is as long as with a dozen of them; the rest is scrolled to, by keys as well
+        region = page.get_by_role("region", name="The last decisions")
+        assert page.evaluate("document.documentElement.scrollHeight") < 5000
+        assert region.evaluate("e => e.scrollHeight > 2 * e.clientHeight")
+        region.focus()
+        page.keyboard.press("End")
+        wait_until(lambda: region.evaluate("e => e.scrollTop") > 1000, 30, "the end of the decisions")
+        # two keys from the button above to what comes behind
+        page.get_by_role("button", name="Go on").focus()
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip the decisions")).to_be_in_viewport()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("combobox", name="Watch for")).to_be_focused()
 
 
 def test_nothing_comes_from_elsewhere(fleet: Fleet, chromium: Browser) -> None:

@@ -35,12 +35,23 @@ class Watched:
     traffic: Traffic
 
 
+@dataclass(frozen=True)
+class Kind:
+    """How long what comes is."""
+
+    system: int = 1
+    """Times `SYSTEM` in front of a chat."""
+    stranger: int = 200
+    """Tokens of a prompt that shares nothing."""
+
+
 @dataclass
 class Traffic:
     """Chats over one system prompt, streamed and whole, at every replica; strangers, mistakes, and clients
     that leave."""
 
     replicas: list[Fleet]
+    kind: Kind = field(default_factory=Kind)
     asked: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -63,7 +74,7 @@ class Traffic:
         draw = random.Random(number)
         turns: list[dict[str, str]] = []
         shop = number // CLIENTS
-        system = f"This is shop {shop}. {SYSTEM}" if shop else SYSTEM
+        system = (f"This is shop {shop}. " if shop else "") + SYSTEM * self.kind.system
         with httpx.Client(trust_env=False, timeout=60) as http:
             while not self._stop.wait(0.05):
                 url = draw.choice(self.replicas).url
@@ -79,7 +90,7 @@ class Traffic:
             http.post(url + "/v1/chat/completions", json={"model": "unknown", "messages": []})
             return
         if dice < 0.15:
-            stranger = [draw.randrange(5, 400) for _ in range(200)]
+            stranger = [draw.randrange(5, 400) for _ in range(self.kind.stranger)]
             body = {"model": MODEL, "prompt": stranger, "max_tokens": 2, "stream": True}
             http.post(url + "/v1/completions", json=body)
             return
@@ -103,7 +114,11 @@ class Traffic:
 
 @contextmanager
 def watched(
-    folder: Path, model: str = "tiny", processes: Sequence[int] = (1, 1), gateway_args: Sequence[str] = ()
+    folder: Path,
+    model: str = "tiny",
+    processes: Sequence[int] = (1, 1),
+    gateway_args: Sequence[str] = (),
+    kind: Kind | None = None,
 ) -> Iterator[Watched]:
     """`processes`: of each replica."""
     with standalone(folder / "redis") as redis, site(folder / "site", redis.url) as here:
@@ -121,7 +136,7 @@ def watched(
             "engines": [engine.url.removeprefix("http://") for engine in engines],
         }
         with prometheus(folder / "prometheus", jobs) as watcher:
-            traffic = Traffic(replicas)
+            traffic = Traffic(replicas, kind or Kind())
             traffic.start()
             try:
                 began = time.time()
