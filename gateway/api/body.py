@@ -17,8 +17,8 @@ from gateway.upstream.redact import encode_members
 
 Fields: TypeAlias = dict[str, Any]
 
-_NAME = re.compile(rb'[{,][ \t\r\n]*"[^"\\]*(?:\\.[^"\\]*)*"[ \t\r\n]*:[ \t\r\n]*')
-_SPACE = re.compile(rb"[ \t\r\n]*")
+_NAME = re.compile(rb'[ \t\r\n]*[{,][ \t\r\n]*"[^"\\]*(?:\\.[^"\\]*)*"[ \t\r\n]*:[ \t\r\n]*')
+_CLOSE = re.compile(rb"[ \t\r\n]*\}")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _INFLATE_HERE = 256 * 1024
 _GZIP = (b"gzip", b"x-gzip")
@@ -190,12 +190,8 @@ def says_twice(body: bytes) -> bool:
         name = _NAME.match(body, at)
         if name is None or not body.startswith(value, name.end()):
             return True
-        at = _end(_SPACE.match(body, name.end() + len(value)))
-    return body[at : at + 1] != b"}"
-
-
-def _end(match: re.Match[bytes] | None) -> int:
-    return -1 if match is None else match.end()
+        at = name.end() + len(value)
+    return _CLOSE.match(body, at) is None
 
 
 def _says_twice_leniently(body: bytes) -> bool:

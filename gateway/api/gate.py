@@ -85,16 +85,7 @@ class Visit(msgspec.Struct):
         return self._gate.door_for(door, self.key.allow)
 
     def admit(self, call: Call) -> None:
-        """Lets an understood request on, as its key has it. Raises Forbidden, and then the key's limits are
-        as if it had not come, or InvalidRequest."""
-        try:
-            self._admit(call)
-        except Forbidden:
-            if self._gate is not None and self._ticket is not None:
-                self._gate.forbade(self._ticket)
-            raise
-
-    def _admit(self, call: Call) -> None:
+        """Lets an understood request on, as its key has it. Raises Forbidden or InvalidRequest."""
         call.caller = self.caller(call.lookup, call.fields)
         if self.key is None:
             return
@@ -136,6 +127,11 @@ class Visit(msgspec.Struct):
         if len(salt) > _LONGEST_SALT:
             raise InvalidRequest("cache_salt is too long", param="cache_salt")
         return salt
+
+    def give_back(self) -> None:
+        """It is forbidden: the key's limits are as if it had not come."""
+        if self._gate is not None and self._ticket is not None:
+            self._gate.forbade(self._ticket)
 
     def leave(self, tokens: int) -> None:
         """On every exit; `tokens` is what the request has used."""

@@ -33,6 +33,7 @@ from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
 from gateway.api.tracing import PassedOn, Tracer
 from gateway.errors import (
     ClientError,
+    Forbidden,
     GatewayError,
     InvalidRequest,
     ModelNotFound,
@@ -198,6 +199,8 @@ class ProxyService:
                 call.caller = msgspec.structs.replace(call.caller, worker=pin.worker)
             await self._proxy(call, identifier, story, outlet)
         except GatewayError as error:
+            if isinstance(error, Forbidden):
+                visit.give_back()
             self._refuse(error, endpoint, identifier, story, outlet)
             await outlet.drained()
 
