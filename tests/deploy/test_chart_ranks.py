@@ -49,6 +49,10 @@ def test_each_rank_is_a_worker(helm4: Tools) -> None:
     (small,) = read_pod(pod(rendered, "small"), PortRules()).members
     assert (small.spec.id, small.spec.replay) == ("http://10.1.2.3:8000", "tcp://10.1.2.3:5558")
     assert not any("data-parallel" in a for a in rendered.container(f"{NAME}-small", "engine")["args"])
+    # another kind of engine starts without the first pool's ranks
+    other = render(helm4, named("ranks"), "extraEngines.cpu.type=reference", "extraEngines.cpu.model=tiny")
+    (cpu,) = read_pod(pod(other, "cpu"), PortRules()).members
+    assert cpu.spec.dp_rank is None
 
 
 def test_the_network_policy_lets_the_gateway_to_all_of_them(helm4: Tools) -> None:

@@ -67,7 +67,7 @@ is started with is nothing for another, and one model's name none for another's;
 {{- if and $own.type (ne $own.type $base.type) (ne $base.type "none") -}}
 {{- $image := dict "repository" "" "tag" "" "pullPolicy" $base.image.pullPolicy -}}
 {{- $_ := set $base "image" $image -}}
-{{- range $part, $none := dict "args" (list) "env" (list) "resources" (dict) "nodeSelector" (dict) "runtimeClassName" "" -}}
+{{- range $part, $none := dict "args" (list) "env" (list) "resources" (dict) "nodeSelector" (dict) "runtimeClassName" "" "dataParallelSize" 1 -}}
 {{- $_ := set $base $part $none -}}
 {{- end -}}
 {{- end -}}
