@@ -107,8 +107,9 @@ class Replica:
         self._epochs = epochs
         self._stream = EventStream()
 
-    async def take_over(self) -> bool:
-        """As a SharedFollower does it; False where another holds the lease."""
+    async def take_over(self, *, hears: bool = True) -> bool:
+        """As a SharedFollower does it; False where another holds the lease. Unless it `hears`, the engine
+        repeats nothing to it."""
         grant = await self.shelf.acquire(self.name, 60.0)
         if grant is None:
             return False
@@ -122,7 +123,8 @@ class Replica:
         else:
             self._stream = EventStream(snapshot.position)
         sink.writer = self.writer = self._writer(grant, sink, "" if snapshot is not None else "no books")
-        await self.catch_up()
+        if hears:
+            await self.catch_up()
         return True
 
     def leave(self) -> None:
@@ -154,7 +156,8 @@ class Replica:
 
     def _writer(self, grant: Grant, sink: BookSink, refill: str) -> Writer:
         return Writer(
-            self.shelf, self.name, grant, whole=sink.whole, new_epoch=lambda: next(self._epochs),
+            self.shelf, self.name, grant, whole=sink.whole, known=lambda: len(sink.ledger),
+            new_epoch=lambda: next(self._epochs),
             observer=self, clock=lambda: 0.0, terms=Terms(lease_s=60.0), refill=refill,
         )  # fmt: skip
 

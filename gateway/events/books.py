@@ -142,6 +142,10 @@ async def load_books(shelf: Shelf, grant: Grant, sink: BookSink) -> Snapshot | N
         return None
     ledger.resume(state.stride, state.group)
     await _recall(shelf, ledger)
+    head = await shelf.head()
+    if head is None or (head.epoch, head.number) != (grant.epoch, grant.number):
+        sink.make_ledger()
+        return None  # emptied, or voided, while it was read
     sink.restored(position)
     return Snapshot(position, {shelf.worker: ledger})
 

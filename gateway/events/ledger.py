@@ -64,6 +64,10 @@ class Ledger:
     def __repr__(self) -> str:
         return f"<Ledger {self.model}: {len(self._last)} blocks, {len(self._waiting)} waiting>"
 
+    def __len__(self) -> int:
+        """Engine blocks that it can name."""
+        return len(self._last)
+
     @property
     def stride(self) -> int:
         """How many of our blocks are one of the engine's; 0 until it has stored one."""

@@ -21,9 +21,12 @@ from gateway.events.balance import Balance
 from gateway.events.books import BookSink, ParentIndex, load_books
 from gateway.events.follower import Follower, FollowerState, FollowerStatus
 from gateway.events.ports import Snapshot
+from gateway.events.share_observers import Mirrored, Written
+from gateway.events.share_observers import ShareObserver as ShareObserver
+from gateway.events.turn import Turn
 from gateway.index.replication.mirror import Mirror, MirroredIndex, MirrorState
-from gateway.index.replication.shelf import Grant, Scripts, Shelf
-from gateway.index.replication.writer import Fenced, Terms, Writer, Yields
+from gateway.index.replication.shelf import NOTHING, Grant, Own, Scripts, Shelf
+from gateway.index.replication.writer import Fenced, Terms, Voided, Writer, Yields
 from gateway.store.connection import Store
 from gateway.types import BlockKey, Clock, WorkerId
 
@@ -31,6 +34,8 @@ log = logging.getLogger(__name__)
 
 LEAVE_S = 1.0
 """How long an orderly end may take to tell Redis."""
+KEEP_LEASES = 2.0
+"""How many leases long a replica that handed a worker over keeps the books, should the heir find none."""
 HESITATE_S = 0.05
 """For each worker that a replica writes already, it lets others try first for so long."""
 
@@ -38,19 +43,11 @@ HESITATE_S = 0.05
 class SharedIndex(ParentIndex, MirroredIndex, Protocol):
     """The index of this process: its own followers and its mirrors write it."""
 
+    def count(self, worker: WorkerId) -> int:
+        """Blocks that it holds."""
+        ...
+
     def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None: ...
-
-
-class ShareObserver(Protocol):
-    """Hears how the sharing goes. Metrics live behind it."""
-
-    def loaded(self, worker: WorkerId, reason: str, blocks: int, seconds: float) -> None: ...
-
-    def refilled(self, worker: WorkerId, reason: str) -> None: ...
-
-    def took_over(self, worker: WorkerId) -> None: ...
-
-    def fenced(self, worker: WorkerId) -> None: ...
 
 
 @dataclass(slots=True)
@@ -74,7 +71,8 @@ class Role(Enum):
     MIRROR = "mirror"
     WRITER = "writer"
     ALONE = "alone"
-    """It never knew what others know, and Redis does not answer: it follows for itself."""
+    """It never knew what others know, or could not hand over what it knows, and Redis does not answer: it
+    follows for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +92,16 @@ class ShareStatus:
     """How often the whole set was loaded."""
     leased: bool
     """It is the writer, and its lease has not run out by its own clock; once it has, another may write."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The books of a worker that was handed over: right as long as its mirror stands at `head`."""
+
+    snapshot: Snapshot
+    sink: BookSink
+    head: tuple[bytes, int]
+    until: float
 
 
 MakeFollower = Callable[[BookSink, Snapshot | None], Follower]
@@ -121,11 +129,15 @@ class SharedFollower:
         self._make_follower = make_follower
         self._share = share
         self.shelf = Shelf(share.store, worker, share.scripts)
-        self._mirror = Mirror(self.shelf, share.index, _Mirrored(worker, share.observer))
+        self._mirror = Mirror(self.shelf, share.index, Mirrored(worker, share.observer))
         self._mirroring: asyncio.Task[None] | None = None
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None
         self._sink: BookSink | None = None
+        self._origin = b""
+        """Of the books of its own follower."""
+        self._turn = Turn(share.terms.lease_s / 2)
+        self._kept: _Kept | None = None
 
     def __repr__(self) -> str:
         return f"<SharedFollower {self._worker}: {self.share_status()}>"
@@ -190,35 +202,37 @@ class SharedFollower:
         share, balance = self._share, self._share.balance
         await asyncio.sleep(min(1.0, HESITATE_S * len(balance.writing)))
         try:
-            answer = await self.shelf.contend(share.owner, share.terms.lease_s, balance.asks(self._worker))
+            answer = await self.shelf.contend(
+                share.owner, share.terms.lease_s, balance.asks(self._worker),
+                returned=self._turn.waits(share.clock()) and self._keepsake() is None, own=self._own(),
+            )  # fmt: skip
             if isinstance(answer, Grant):
                 await self._take_over(answer)
                 return
             current = self._mirror.state is MirrorState.FOLLOWING
             balance.heard(self._worker, answer.writes if current else 0, share.clock())
         except StoreError:
+            self._turn.away()
             if not self._mirror.knows and self._following is None:
                 self._follow(None)
         else:
-            await self._stop_following()
+            if answer.left_s:
+                self._turn.stood(answer.left_s, share.clock())
+                await self._stop_following()
+            else:
+                self._turn.missing(share.clock())
         if self._following is None:
             self._start_mirroring()
-        await self._wait(self._share.terms.lease_s / 5 * (0.5 + self._share.random()))
+        await self._wait(share.terms.lease_s / 5 * (0.5 + share.random()))
 
     async def _take_over(self, grant: Grant) -> None:
         """Writes until it is fenced off. Raises StoreError while taking over."""
         await _end(self._mirroring)
         self._mirroring = None
-        refill = "first contact"
-        if self._following is None:
-            await self._mirror.settle()
-            snapshot = await self._load(grant)
-            refill = "" if snapshot is not None else "no books"
-            if snapshot is None:
-                self._share.index.clear(self._worker)
-            self._follow(snapshot)
+        refill = "first contact" if self._following is not None else await self._begin_following(grant)
         sink = self._sink
         assert sink is not None  # noqa: S101 (following and sink come and go together)
+        self._origin = grant.origin
         sink.writer = writer = self._make_writer(grant, sink, refill)
         self._share.balance.took(self._worker)
         self._share.observer.took_over(self._worker)
@@ -229,6 +243,37 @@ class SharedFollower:
             await self._write(writer)
         finally:
             self._share.balance.dropped(self._worker)
+
+    async def _begin_following(self, grant: Grant) -> str:
+        """From the books in Redis; where it has none, from those kept here, or from nothing. Gives why Redis
+        is to be filled again; empty where it has all."""
+        await self._mirror.settle()
+        if (snapshot := await self._load(grant)) is not None:
+            self._follow(snapshot)
+            return ""
+        kept, self._kept = self._keepsake(), None
+        if kept is not None:
+            self._sink = kept.sink
+            self._follow(kept.snapshot)
+            return "lost"
+        self._give_up(grant)
+        self._follow(None)
+        return "no books"
+
+    def _give_up(self, grant: Grant) -> None:
+        blocks = self._share.index.count(self._worker)
+        if blocks:
+            log.warning(
+                "a worker's blocks are given up: nobody has its books any more",
+                extra={
+                    "worker": self._worker,
+                    "blocks": blocks,
+                    "reason": "Redis does not have them whole, for this model"
+                    if grant.epoch
+                    else "Redis was emptied, and who wrote them is gone",
+                },
+            )
+        self._share.index.clear(self._worker)
 
     async def _load(self, grant: Grant) -> Snapshot | None:
         sink = BookSink(self._worker, self._share.index, self._model, self._block_size)
@@ -243,11 +288,13 @@ class SharedFollower:
         writing = asyncio.create_task(writer.run(), name=f"writer of {self._worker}")
         try:
             await self._first_of(writing)
+        except Voided:
+            log.info("what was known of a worker is void: learned anew", extra={"worker": self._worker})
+            await self._stop_following()
         except Fenced:
             log.warning("another replica writes this worker now", extra={"worker": self._worker})
             self._share.observer.fenced(self._worker)
             await self._stop_following()
-            self._mirror.distrust()
         except Yields as asked:
             await self._hand_over(writer, asked.heir)
         finally:
@@ -258,20 +305,37 @@ class SharedFollower:
 
     async def _hand_over(self, writer: Writer, heir: str) -> None:
         """All that is known here is in Redis before another may write; from then on it is mirrored. Where
-        Redis fails meanwhile, the lease stands or runs out, and this replica mirrors what it has written."""
-        self._share.balance.dropped(self._worker)  # others may be asked for at the same time
-        await self._stop_following()  # nothing more is learned
-        with contextlib.suppress(StoreError, Fenced, TimeoutError):
+        that fails (Redis is away, or emptied meanwhile), this replica goes on with what it knows."""
+        share, follower, sink = self._share, self._follower, self._sink
+        assert follower is not None and sink is not None  # noqa: S101, PT018
+        share.balance.dropped(self._worker)  # others may be asked for at the same time
+        await _end(self._following)  # nothing more is learned
+        handed, head = False, None
+        try:
             async with asyncio.timeout(LEAVE_S):
-                await writer.flush()
+                await writer.settle()
                 head = await self.shelf.head()
-                await writer.release(heir)
-                if head is not None and (head.epoch, head.number, head.token) == (*writer.head, writer.token):
-                    self._mirror.adopt(head)  # without a load: the index has it all
-                log.info(
-                    "a worker is handed over to a replica with less to do",
-                    extra={"worker": self._worker, "replica": heir},
-                )
+                handed = await writer.release(heir)
+        except (StoreError, TimeoutError):
+            pass
+        except Fenced:
+            await self._stop_following()
+            return
+        sink.writer = None
+        if not handed:
+            self._origin = writer.origin
+            self._follow(follower.snapshot())
+            return
+        await self._stop_following()
+        if head is not None and (head.epoch, head.number, head.token) == (*writer.head, writer.token):
+            self._mirror.adopt(head)  # without a load: the index has it all
+            until = share.clock() + KEEP_LEASES * share.terms.lease_s
+            self._kept = _Kept(follower.snapshot(), sink, self._mirror.head, until)
+        self._turn.stood(share.terms.lease_s, share.clock())
+        log.info(
+            "a worker is handed over to a replica with less to do",
+            extra={"worker": self._worker, "replica": heir},
+        )
 
     async def _first_of(self, writing: asyncio.Task[None]) -> None:
         """Until the writer is fenced off or the follower fails; either raises."""
@@ -291,7 +355,20 @@ class SharedFollower:
 
     # parts
 
+    def _keepsake(self) -> _Kept | None:
+        kept = self._kept
+        if kept is not None and (
+            self._mirror.head != kept.head or self._share.clock() > kept.until or self._following is not None
+        ):
+            kept = self._kept = None  # the heir writes
+        return kept
+
+    def _own(self) -> Own:
+        return NOTHING if self._sink is None else Own(self._origin, len(self._sink.ledger))
+
     def _follow(self, snapshot: Snapshot | None) -> None:
+        if snapshot is None:
+            self._origin = self._share.new_epoch()
         if self._sink is None:
             self._sink = BookSink(self._worker, self._share.index, self._model, self._block_size)
         self._follower = self._make_follower(self._sink, snapshot)
@@ -314,8 +391,9 @@ class SharedFollower:
             share.owner,
             grant,
             whole=sink.whole,
+            known=lambda: len(sink.ledger),
             new_epoch=share.new_epoch,
-            observer=_Written(self._worker, share.observer),
+            observer=Written(self._worker, share.observer),
             clock=share.clock,
             terms=share.terms,
             refill=refill,
@@ -323,33 +401,11 @@ class SharedFollower:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Mirrored:
-    """A MirrorObserver that says which worker."""
-
-    worker: WorkerId
-    observer: ShareObserver
-
-    def loaded(self, reason: str, blocks: int, seconds: float) -> None:
-        self.observer.loaded(self.worker, reason, blocks, seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A WriterObserver that says which worker."""
-
-    worker: WorkerId
-    observer: ShareObserver
-
-    def refilled(self, reason: str) -> None:
-        self.observer.refilled(self.worker, reason)
-
-
 async def _leave(writer: Writer) -> None:
     """Writes what is left and gives the lease back; where Redis does not answer, it runs out by itself."""
     with contextlib.suppress(StoreError, Fenced, TimeoutError):
         async with asyncio.timeout(LEAVE_S):
-            await writer.flush()
+            await writer.settle()
             await writer.release()
 
 

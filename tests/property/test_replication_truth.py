@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.index.replication.delta import Delta
-from gateway.index.replication.shelf import Outcome, load_scripts
+from gateway.index.replication.shelf import Outcome, Taken, load_scripts
 from gateway.index.replication.writer import Fenced, Writer
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
@@ -24,6 +24,7 @@ STEPS = st.lists(
         st.tuples(st.just("store block"), st.integers(1, NODES - 1), st.booleans()),
         st.tuples(st.just("remove"), st.integers(0, 99)),
         st.tuples(st.sampled_from(["clear", "restart", "flush", "mirror", "zombie", "resend", "emptied"])),
+        st.tuples(st.just("emptied and late"), st.integers(0, 2)),
         st.tuples(st.just("hear"), st.integers(0, 99)),
         st.tuples(st.just("take over"), st.integers(0, 2), st.booleans()),
     ),
@@ -126,9 +127,45 @@ class World:
         assert outcome is Outcome.OK, "and counts once"
 
     async def _emptied(self) -> None:
-        """FLUSHALL; the writer notices at its next word. Nobody else is quicker here."""
+        """FLUSHALL; the writer notices at its next word: nobody who leaves it the first turn is quicker, even
+        where the lease is missing."""
+        self._flushall()
+        for replica in self._replicas:
+            if replica is not self._writer:
+                answer = await replica.shelf.contend(replica.name, 60.0, None, returned=True)
+                assert isinstance(answer, Taken)
+        await self._speaks()
+
+    async def _emptied_and_late(self, place: int) -> None:
+        """FLUSHALL, and the writer is so late that another begins with nothing and hears of nothing: it gets
+        back what only it knows."""
+        before, after = self._writer, self._replicas[place]
+        self._flushall()
+        if after is not before:
+            self._zombies = [z for z in self._zombies if z is not after]
+            after.leave()
+            assert await after.take_over(hears=False)
+            assert after.copies() == {}
+            await self._mirror()
+            if before.sink is not None and not len(before.sink.ledger):
+                await after.catch_up()  # nobody knows more than that one
+                self._zombies.append(before)
+                self._writer = after
+                return
+            after_writer = after.writer
+            assert after_writer is not None
+            await after_writer.flush()
+            await self._speaks()
+            with pytest.raises(Fenced):
+                await _speak(after_writer)
+            after.leave()
+        await self._speaks()
+
+    def _flushall(self) -> None:
         with self._server.client() as admin:
             admin.flushall()
+
+    async def _speaks(self) -> None:
         writer = self._writer.writer
         assert writer is not None
         await writer.renew()
@@ -161,10 +198,30 @@ class World:
             if replica.writer is not None:
                 if self._engine.log:
                     await replica.hear(len(self._engine.log) - 1)
-                with pytest.raises(Fenced):
-                    await _speak(replica.writer)
-                replica.leave()
+                if self._began_without(replica):
+                    await self._contest(replica)
+                else:
+                    with pytest.raises(Fenced):
+                        await _speak(replica.writer)
+                    replica.leave()
         self._zombies.clear()
+
+    def _began_without(self, replica: Replica) -> bool:
+        """The writer's books are not what became of this one's."""
+        assert self._writer.writer is not None
+        assert replica.writer is not None
+        return self._writer.writer.origin != replica.writer.origin
+
+    async def _contest(self, replica: Replica) -> None:
+        """Who knows more writes in the end, the other is refused."""
+        both = (replica, self._writer)
+        for one in (*both, replica):
+            if one.writer is not None:
+                try:
+                    await _speak(one.writer)
+                except Fenced:
+                    one.leave()
+        (self._writer,) = (one for one in both if one.writer is not None)
 
 
 async def _speak(writer: Writer) -> None:

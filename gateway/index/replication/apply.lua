@@ -4,7 +4,7 @@
 -- ARGV: token, epoch, batch number, new epoch ('' to go on), complete (1 or 0), position, books, stream length,
 --       deltas (key 8, key before it 8, copies more or less 4, each), then four lists with their lengths before
 --       them: names to set (pairs), names to delete, aside to set (pairs), aside to delete
--- Gives 'ok', 'fenced' (another writes) or 'lost' (Redis does not have what this batch builds on: batches are missing,
+-- Gives 'ok', 'fenced' (another writes), 'voided' (somebody had all of it forgotten) or 'lost' (Redis does not have what this batch builds on: batches are missing,
 -- or entries, evicted or deleted by hand).
 local meta, held, names, aside, changes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local token, epoch, number, new_epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -12,7 +12,7 @@ local complete, position, books, length, deltas = ARGV[5], ARGV[6], ARGV[7], ARG
 
 local known = redis.call('HMGET', meta, 'token', 'epoch', 'n', 'blocks', 'named', 'laid')
 if not known[1] then return 'lost' end
-if known[1] ~= token then return 'fenced' end
+if known[1] ~= token then return string.match(known[1], ':void$') and 'voided' or 'fenced' end
 
 local target = epoch
 if new_epoch ~= '' then target = new_epoch end

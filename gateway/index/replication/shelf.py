@@ -37,6 +37,8 @@ class Outcome(Enum):
     OK = "ok"
     FENCED = "fenced"
     """Another writes this worker now."""
+    VOIDED = "voided"
+    """Somebody had all of it forgotten."""
     LOST = "lost"
     """Redis does not have what was written before: emptied, failed over, restored."""
 
@@ -53,14 +55,30 @@ class Grant:
     """All that the one before knew is there; else a successor begins anew."""
     position: bytes
     state: bytes
+    origin: bytes
+    """Names the line of books since they began with nothing: a successor that finds them goes on in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Another has the right to write."""
+    """Another has the right to write, or is to have it first."""
 
     writes: int
     """How many workers that one writes; 0 where it wants to be left alone, or did not say."""
+    left_s: float
+    """Until its lease runs out; 0 where it is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a writer knows by itself, whatever Redis has."""
+
+    origin: bytes
+    blocks: int
+    """Named in its books."""
+
+
+NOTHING = Own(b"", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +162,35 @@ class Shelf:
 
     # the writer's
 
-    async def acquire(self, owner: str, lease_s: float) -> Grant | None:
+    async def acquire(self, owner: str, lease_s: float, own: Own = NOTHING) -> Grant | None:
         """None where another has it."""
-        answer = await self.contend(owner, lease_s, None)
+        answer = await self.contend(owner, lease_s, None, own=own)
         return answer if isinstance(answer, Grant) else None
 
-    async def contend(self, owner: str, lease_s: float, figure: int | None) -> Grant | Taken:
-        """Where another has it, it is asked for with this figure, or, with None, not any more."""
+    async def reclaim(self, owner: str, lease_s: float, own: Own) -> Grant | None:
+        """Also from one who has it, if that one began its books without these and knows fewer blocks. None
+        where that is not so."""
+        answer = await self._ask(owner, lease_s, "", "richer", own)
+        return answer if isinstance(answer, Grant) else None
+
+    async def contend(
+        self, owner: str, lease_s: float, figure: int | None, *, returned: bool = False, own: Own = NOTHING
+    ) -> Grant | Taken:
+        """Where another has it, it is asked for with this figure, or, with None, not any more. `returned`:
+        one that is missing is taken only if it was given back."""
+        asked = "" if figure is None else figure
+        return await self._ask(owner, lease_s, asked, "returned" if returned else "", own)
+
+    async def _ask(self, owner: str, lease_s: float, figure: int | str, how: str, own: Own) -> Grant | Taken:
         answer = await self._store.script(
             self._scripts.acquire,
             [self._meta, self._lease, self._wish, self._held, self._names, self._aside],
-            [owner, _ms(lease_s), "" if figure is None else figure, _ms(lease_s)],
+            [owner, _ms(lease_s), figure, _ms(lease_s), how, own.origin, own.blocks],
         )
-        if len(answer) == 1:
-            return Taken(int(answer[0] or 0))
-        token, epoch, number, complete, position, state = answer
-        return Grant(token, epoch, int(number), complete == b"1", position, state)
+        if len(answer) == 2:
+            return Taken(int(answer[0] or 0), max(0, answer[1]) / 1000)
+        token, epoch, number, complete, position, state, origin = answer
+        return Grant(token, epoch, int(number), complete == b"1", position, state, origin)
 
     async def renew(
         self, token: bytes, owner: str, lease_s: float, keep_s: float, writes: int = 0
@@ -171,10 +202,10 @@ class Shelf:
         )
         return Renewal(Outcome(outcome.decode()), _asking(asking[0]) if asking else None)
 
-    async def release(self, token: bytes, owner: str, heir: str = "", lease_s: float = 0.0) -> None:
-        """To anyone, or for so many seconds only to the `heir`."""
+    async def release(self, token: bytes, owner: str, heir: str = "", lease_s: float = 0.0) -> bool:
+        """To anyone, or for so many seconds only to the `heir`. False where it is not this owner's."""
         keys = [self._meta, self._lease, self._wish]
-        await self._store.script(self._scripts.release, keys, [token, owner, heir, _ms(lease_s)])
+        return bool(await self._store.script(self._scripts.release, keys, [token, owner, heir, _ms(lease_s)]))
 
     async def apply(
         self, token: bytes, epoch: bytes, number: int, delta: Delta, *, new_epoch: bytes, complete: bool

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from gateway.errors import StoreError
 from gateway.index.replication.delta import Delta
-from gateway.index.replication.shelf import Asking, Grant, Outcome, Shelf
+from gateway.index.replication.shelf import Asking, Grant, Outcome, Own, Shelf
 from gateway.types import Clock
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,10 @@ class Fenced(Exception):
     """Another writes this worker now: what is known here is void."""
 
 
+class Voided(Fenced):
+    """Nobody else writes: what is known was to be forgotten, by everybody."""
+
+
 class Yields(Exception):
     """Another, named here, is to write this worker from now on."""
 
@@ -84,7 +88,7 @@ class Writer:
     """`put` what the follower learned; `run` sends it until another writer takes over.
 
     `whole` gives the books as they are now, in deltas of which the first is a reset, each made when it is
-    asked for. `new_epoch` gives a name that no epoch had before.
+    asked for, and `known` how many blocks they name. `new_epoch` gives a name that no epoch had before.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class Writer:
         grant: Grant,
         *,
         whole: Callable[[], Iterator[Delta]],
+        known: Callable[[], int],
         new_epoch: Callable[[], bytes],
         observer: WriterObserver,
         clock: Clock,
@@ -106,12 +111,14 @@ class Writer:
         self._shelf = shelf
         self._owner = owner
         self._whole = whole
+        self._known = known
         self._new_epoch = new_epoch
         self._observer = observer
         self._clock = clock
         self._terms = terms
         self._refill = refill
         self.token, self._epoch, self._number = grant.token, grant.epoch, grant.number
+        self.origin = grant.origin
         self._queue: deque[Delta] = deque()
         self._queued = 0
         self._sending: tuple[Delta, bytes] | None = None
@@ -158,8 +165,14 @@ class Writer:
             except StoreError:
                 await self._shelf.again()
 
+    async def settle(self) -> None:
+        """Redis has it all, for the successor, also what it lost meanwhile. Not while `run` runs. Raises
+        StoreError, Fenced."""
+        await self.renew()
+        await self.flush()
+
     async def flush(self) -> None:
-        """Sends what is left, for the successor. Not while `run` runs. Raises StoreError, Fenced."""
+        """Sends what is left. Not while `run` runs. Raises StoreError, Fenced."""
         while self.pending:
             await self._send_next()
 
@@ -175,9 +188,9 @@ class Writer:
         self._leased_until = self._clock() + terms.lease_s
         return renewal.asking
 
-    async def release(self, heir: str = "") -> None:
-        """Raises StoreError."""
-        await self._shelf.release(self.token, self._owner, heir, self._terms.lease_s)
+    async def release(self, heir: str = "") -> bool:
+        """False where it is not the writer any more. Raises StoreError."""
+        return await self._shelf.release(self.token, self._owner, heir, self._terms.lease_s)
 
     # steps
 
@@ -262,15 +275,26 @@ class Writer:
         self._epoch = new_epoch or self._epoch
 
     async def _obey(self, outcome: Outcome) -> None:
-        if outcome is Outcome.FENCED:
-            raise Fenced
+        if outcome is Outcome.OK:
+            return
+        if outcome is Outcome.VOIDED:
+            raise Voided
+        own = Own(self.origin, self._known())
+        grant = None
         if outcome is Outcome.LOST:
-            grant = await self._shelf.acquire(self._owner, self._terms.lease_s)
-            if grant is None:
-                raise Fenced
-            self.token, self._epoch, self._number = grant.token, grant.epoch, grant.number
-            self._leased_until = self._clock() + self._terms.lease_s
-            self._give_up_queue("lost")
+            grant = await self._shelf.acquire(self._owner, self._terms.lease_s, own)
+        if grant is None:
+            # cut off while Redis lost it all, and followed by one who had nothing to begin with?
+            grant = await self._shelf.reclaim(self._owner, self._terms.lease_s, own)
+        if grant is None:
+            raise Fenced
+        log.warning(
+            "Redis lost what was written of a worker; it is written again",
+            extra={"worker": self._shelf.worker, "blocks": own.blocks},
+        )
+        self.token, self._epoch, self._number = grant.token, grant.epoch, grant.number
+        self._leased_until = self._clock() + self._terms.lease_s
+        self._give_up_queue("lost")
 
     def _give_up_queue(self, reason: str) -> None:
         self._queue.clear()

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import zmq
 import zmq.asyncio
@@ -35,12 +36,14 @@ TERMS = Terms(lease_s=1.0, renew_s=0.2)
 
 
 class Engine:
-    """One long prompt: stores its next blocks, removes its last. It answers replays like vLLM's publisher."""
+    """One long prompt: stores its next blocks, removes its last. It answers replays like vLLM's publisher,
+    unless it `repeats` nothing."""
 
-    def __init__(self, context: zmq.asyncio.Context) -> None:
+    def __init__(self, context: zmq.asyncio.Context, *, repeats: bool = True) -> None:
         self._pub, self._router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
         ports = [socket.bind_to_random_port("tcp://127.0.0.1") for socket in (self._pub, self._router)]
-        self.source = Source(*(f"tcp://127.0.0.1:{port}" for port in ports))
+        events, replay = (f"tcp://127.0.0.1:{port}" for port in ports)
+        self.source = Source(events, replay if repeats else None)
         self.held = 0
         self._log: list[bytes] = []
         self._task = asyncio.create_task(self._serve())
@@ -138,6 +141,17 @@ class Replica:
         self.store.command = _dead  # type: ignore[method-assign]
         await self.leave()
 
+    def stall(self) -> Callable[[], None]:
+        """Nothing of it reaches Redis until what this gives is called: a process that is paused."""
+        gate, command = asyncio.Event(), self.store.command
+
+        async def late(*args: Any, **named: Any) -> Any:
+            await gate.wait()
+            return await command(*args, **named)
+
+        self.store.command = late  # type: ignore[method-assign]
+        return gate.set
+
     async def leave(self) -> None:
         self.task.cancel()
         await asyncio.wait({self.task})
@@ -155,13 +169,15 @@ async def _dead(*args: object, **named: object) -> object:
 class Group:
     """Two replicas and their engine."""
 
-    def __init__(self, url: str, context: zmq.asyncio.Context, *, movable: bool = True) -> None:
+    def __init__(
+        self, url: str, context: zmq.asyncio.Context, *, movable: bool = True, repeats: bool = True
+    ) -> None:
         self._url = url
         self._movable = movable
         self._context = context
         self._epochs = (f"epoch-{number}".encode() for number in itertools.count())
         self._names = itertools.count()
-        self.engine = Engine(context)
+        self.engine = Engine(context, repeats=repeats)
         self.replicas = [self._replica(), self._replica()]
 
     def _replica(self, *, beside: bool = False) -> Replica:
@@ -224,9 +240,9 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], timeout: f
 
 
 @asynccontextmanager
-async def group(url: str, *, movable: bool = True) -> AsyncIterator[Group]:
+async def group(url: str, *, movable: bool = True, repeats: bool = True) -> AsyncIterator[Group]:
     context = zmq.asyncio.Context()
-    running = Group(url, context, movable=movable)
+    running = Group(url, context, movable=movable, repeats=repeats)
     try:
         yield running
     finally:

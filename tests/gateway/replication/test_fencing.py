@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.index.replication.delta import Delta
-from gateway.index.replication.shelf import Grant, Outcome, Shelf, load_scripts
+from gateway.index.replication.shelf import Grant, Outcome, Own, Shelf, Taken, load_scripts
 from gateway.index.replication.wire import Name
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
@@ -17,6 +17,7 @@ from tests.servers import Server, server_binaries, standalone
 
 pytestmark = pytest.mark.anyio
 
+OK = Outcome.OK
 A, B, C = (BlockKey(number) for number in (2**63 + 1, 2, 3))
 
 
@@ -70,6 +71,8 @@ async def test_the_life_of_a_shelf(server: Server) -> None:
     assert (await shelf.renew(old.token, "old", 60, 60)).outcome is Outcome.FENCED
     await shelf.release(old.token, "old")
     assert await shelf.acquire("third", 60) is None, "nor can it give away another's lease"
+    own = Own(old.origin, 1000)
+    assert await shelf.reclaim("old", 60, own) is None, "nor take it back: the other went on with its books"
     assert await held(shelf) == {A: (None, 1), B: (A, 2)}, "nothing of it got in"
 
     assert await send(shelf, new, 3, Delta(b"p", b"s", copies={B: -2, C: 1}), epoch=b"e1") is Outcome.OK
@@ -81,7 +84,64 @@ async def test_the_life_of_a_shelf(server: Server) -> None:
 
     assert await shelf.void(b"e3")
     assert await held(shelf) == {}
-    assert await send(shelf, new, 4, adds(A), epoch=b"e1") is Outcome.FENCED, "who writes must begin anew"
+    assert await send(shelf, new, 4, adds(A), epoch=b"e1") is Outcome.VOIDED, "who writes must begin anew"
+    assert (await shelf.renew(new.token, "new", 60, 60)).outcome is Outcome.VOIDED
+    await store.close()
+
+
+async def test_books_that_began_without_anothers_give_way_to_more(server: Server) -> None:
+    """One is cut off, Redis emptied, another begins with nothing: who knows more blocks writes, once."""
+    worker = WorkerId("richer")
+    store = Store(parse_store_url(server.url), timeout=10)
+    shelf = Shelf(store, worker, load_scripts())
+    old = await shelf.acquire("old", 60)
+    assert old is not None
+    assert await send(shelf, old, 1, adds(A, B, names={7: Name(1, (A,)), 8: Name(1, (B,))}), new=b"e1") is OK
+    keys = store.keys
+    for key in (keys.meta, keys.held, keys.names, keys.changes, keys.lease):
+        await store.command("DEL", key(worker))
+
+    new = await shelf.acquire("new", 60)
+    assert new is not None
+    assert (new.epoch, new.complete) == (b"", False)
+    assert new.origin not in (b"", old.origin)
+    assert await send(shelf, new, 1, adds(A, names={7: Name(1, (A,))}), new=b"e2") is OK
+    assert await shelf.reclaim("old", 60, Own(old.origin, 1)) is None, "it knows no more"
+    back = await shelf.reclaim("old", 60, Own(old.origin, 2))
+    assert back is not None
+    assert (back.epoch, back.number, back.origin) == (b"e2", 1, old.origin)
+    assert await send(shelf, new, 2, adds(C), epoch=b"e2") is Outcome.FENCED
+    # it has not written them yet
+    assert await shelf.reclaim("new", 60, Own(new.origin, 2)) is None, "and not to and fro"
+    await store.command("DEL", keys.lease(worker))  # it ran out
+    heir = await shelf.acquire("heir", 60)
+    assert heir is not None
+    assert heir.origin == old.origin
+    assert await shelf.reclaim("old", 60, Own(old.origin, 9)) is None, "its own books are gone on with"
+    await store.close()
+
+
+async def test_what_is_missing_is_taken_only_if_it_was_given_back(server: Server) -> None:
+    """By those who leave the writer the first turn."""
+    worker = WorkerId("patient")
+    store = Store(parse_store_url(server.url), timeout=10)
+    shelf = Shelf(store, worker, load_scripts())
+    first = await shelf.acquire("a", 60)
+    assert first is not None
+    taken = await shelf.contend("b", 60, None, returned=True)
+    assert isinstance(taken, Taken)
+    assert 30 < taken.left_s <= 60
+    await store.command("DEL", store.keys.lease(worker))
+    assert await shelf.contend("b", 60, None, returned=True) == Taken(0, 0.0)
+    assert (await shelf.renew(first.token, "a", 60, 60)).outcome is OK, "its writer may"
+    assert await shelf.release(first.token, "a")
+    assert not await shelf.release(first.token, "a"), "it has it no more"
+    assert isinstance(await shelf.contend("b", 60, None, returned=True), Grant)
+    await store.command("DEL", store.keys.lease(worker))
+    assert await shelf.contend("a", 60, None, returned=True) == Taken(0, 0.0), "that one gave nothing back"
+    await store.command("DEL", store.keys.meta(worker))
+    assert await shelf.contend("a", 60, None, returned=True) == Taken(0, 0.0), "nor did an emptied Redis"
+    assert isinstance(await shelf.contend("a", 60, None), Grant)
     await store.close()
 
 

@@ -85,8 +85,9 @@ async def test_books_are_written_loaded_mirrored_and_compared_in_slices(tmp_path
         assert grant is not None
         epochs = iter((b"e1", b"e2"))
         writer = Writer(
-            shelf, "one", grant, whole=sink.whole, new_epoch=lambda: next(epochs), observer=Refills(),
-            clock=time.monotonic, terms=Terms(), refill="first contact",
+            shelf, "one", grant, whole=sink.whole, known=lambda: len(sink.ledger),
+            new_epoch=lambda: next(epochs), observer=Refills(), clock=time.monotonic, terms=Terms(),
+            refill="first contact",
         )  # fmt: skip
         await writer.flush()
         assert writer.head == (b"e1", BLOCKS // PART), "so many parts"
@@ -142,8 +143,9 @@ async def test_what_differs_is_counted(tmp_path: Path) -> None:
         grant = await shelf.acquire("one", 60)
         assert grant is not None
         writer = Writer(
-            shelf, "one", grant, whole=sink.whole, new_epoch=lambda: b"e1", observer=Refills(),
-            clock=time.monotonic, terms=Terms(), refill="first contact",
+            shelf, "one", grant, whole=sink.whole, known=lambda: len(sink.ledger),
+            new_epoch=lambda: b"e1", observer=Refills(), clock=time.monotonic, terms=Terms(),
+            refill="first contact",
         )  # fmt: skip
         await writer.flush()
         (_, once), (_, other), *_ = sink.ledger.whole().blocks()
