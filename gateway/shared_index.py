@@ -13,6 +13,7 @@ from gateway.events.shared import Share, SharedIndex, ShareObserver
 from gateway.index.replication.shelf import load_scripts
 from gateway.settings import Settings
 from gateway.store.connection import Store
+from gateway.store.scheme import other_scheme
 from gateway.store.url import parse_store_url
 from gateway.types import Clock
 
@@ -59,7 +60,8 @@ async def check_store(store: Store, *, wait: bool) -> None:
     certificate that is not trusted, a server that evicts. One that does not answer is only reported: it may
     come."""
     try:
-        await store.check()
+        with store.hushed():
+            await store.check()
     except StoreError as error:
         if error.kind == "certificate" and not wait:
             raise ConfigError(
@@ -73,6 +75,9 @@ async def check_store(store: Store, *, wait: bool) -> None:
                 f"--redis-url, and that the user may use keys {store.keys.prefix}:* (docs/redis.md); "
                 "--redis-wait goes on without it meanwhile"
             ) from error
+        if error.kind in ("unavailable", "timeout") and (hint := await other_scheme(store.url)):
+            error = StoreError(f"{error.message.rstrip('.')}; {hint}", kind=error.kind)
+        store.say(error)
     except ConfigError as error:
         if not wait:
             raise

@@ -64,6 +64,9 @@ class AgentOptions:
     pace: Pace = field(default_factory=Pace)
 
 
+WITHOUT = "what the engine holds is not shared, and replicas learn of it no more"
+
+
 async def run_agent(options: AgentOptions) -> int:
     """Until a signal, or until the engine that it started ends; returns the exit code. A second signal cuts
     the drain short. Raises ConfigError."""
@@ -75,7 +78,7 @@ async def run_agent(options: AgentOptions) -> int:
     stop, hurry = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, hurry)
-    store = Store(url, prefix=options.redis_prefix)
+    store = Store(url, prefix=options.redis_prefix, without=WITHOUT)
     try:
         await check_store(store, wait=options.redis_wait)
         child = await Child.start(argv) if argv else None

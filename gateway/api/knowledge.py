@@ -11,7 +11,7 @@ from gateway.errors import NotFound, StoreError
 from gateway.events.shared import Role, SharedFollower
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.mirror import MirrorState
-from gateway.index.replication.verify import Audit, audit
+from gateway.index.replication.verify import PATIENCE_S, Audit, Deadline, audit
 from gateway.metrics import Gauge, Metrics
 from gateway.store.connection import Store
 from gateway.types import WorkerId
@@ -74,9 +74,10 @@ class Knowledge:
         """Raises AssertionError where the index contradicts itself, StoreError where Redis is away."""
         self._index.check_integrity()
         audits = []
+        patience = Deadline(PATIENCE_S)
         with self._naming_redis():
             for follower in list(self._followers().values()):
-                audits.append(await audit(follower.shelf, follower.stand, self._index))
+                audits.append(await audit(follower.shelf, follower.stand, self._index, patience))
         return audits
 
     async def clear(self, worker: WorkerId) -> None:

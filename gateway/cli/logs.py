@@ -10,6 +10,8 @@ from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
 
+from gateway.cli.tls_lines import TlsLines
+
 ACCESS = "gateway.access"
 
 
@@ -34,6 +36,7 @@ def configure(level: str, *, access: bool, path: Path | None = None, process: in
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger(ACCESS).setLevel("INFO" if access else "WARNING")
+    logging.getLogger("asyncio").filters[:] = [TlsLines()]
     # one line a probe is no news
     for chatty in ("httpx", "httpcore", "uvicorn.access"):
         logging.getLogger(chatty).setLevel("WARNING")

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError as NoScriptError
 
 from gateway.errors import ConfigError, StoreError
-from gateway.store.cluster import SparingCluster
+from gateway.store.cluster import HEADLESS_ERRORS, SparingCluster
 from gateway.store.url import StoreKind, StoreUrl, Tls
 
 Client: TypeAlias = "Redis | RedisCluster"
@@ -25,6 +25,11 @@ connection that was closed a moment ago; redis-py lets it pass."""
 
 _MAX_CONNECTIONS = 4096
 """A blocking read holds one for each worker that is mirrored."""
+
+
+def client_errors(url: StoreUrl) -> tuple[type[Exception], ...]:
+    """All that a call there may end in where Redis is the reason."""
+    return (*CLIENT_ERRORS, *HEADLESS_ERRORS) if url.kind is StoreKind.CLUSTER else CLIENT_ERRORS
 
 
 def make_clients(url: StoreUrl, timeout: float) -> list[Client]:
@@ -100,6 +105,8 @@ def _try_files(tls: Tls) -> None:
 def as_store_error(error: Exception) -> StoreError:
     """What redis-py raised, as ours. The message is the server's own: none of them repeats a credential."""
     text = str(error)
+    if isinstance(error, HEADLESS_ERRORS):
+        text = f"no node of the cluster is known that could be asked ({type(error).__name__})"
     if isinstance(error, MasterNotFoundError):
         text = text.partition(" : ")[0]  # behind it stand whole clients, and not what ailed them
     return StoreError(text or type(error).__name__, kind=_kind(error))

@@ -14,6 +14,9 @@ from typing import Any
 from redis._parsers import AsyncCommandsParser
 from redis.asyncio.cluster import RedisCluster
 
+HEADLESS_ERRORS = (AttributeError, LookupError, TypeError)
+"""What it runs into where it has no node to ask: no default node, no owner of a slot, no primary in the
+layout that it was told."""
 RELEARN_S = 1.0
 """A layout is believed so long, at least, also by those whose node does not answer."""
 
@@ -41,6 +44,14 @@ class SparingCluster(RedisCluster):
             await super().initialize(*args, **named)
             self._learned_at = time.monotonic()
         return self
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Where it has no node to ask, the layout is in doubt; redis-py would stay with it for good."""
+        try:
+            return await super().execute_command(*args, **options)
+        except HEADLESS_ERRORS:
+            self._initialize = True
+            raise
 
     async def aclose(self) -> None:
         """Also where the layout is in doubt, redis-py then leaves its connections open; and what it has begun

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -30,6 +30,9 @@ QUIET_S = 10.0
 """Between two lines in the log that say Redis is away."""
 AGAIN_S = 0.25
 """From an error to the next try, at least."""
+
+
+WITHOUT = "requests go on with what is known here, replicas drift apart"
 
 
 class StoreObserver(Protocol):
@@ -69,8 +72,12 @@ class Store:
         timeout: float = DEFAULT_TIMEOUT,
         observer: StoreObserver | None = None,
         clock: Clock = time.monotonic,
+        without: str = WITHOUT,
     ) -> None:
-        """`timeout`, in seconds, is a command's deadline where the caller gives none."""
+        """`timeout`, in seconds, is a command's deadline where the caller gives none. `without` says what
+        becomes of this process while Redis is away."""
+        self._without = without
+        self._hushed = False
         self.url = url
         self.keys = Keys(prefix)
         self._timeout = timeout
@@ -80,7 +87,8 @@ class Store:
         from gateway.store import client
 
         self._client, *self._helpers = client.make_clients(url, timeout)
-        self._errors: tuple[type[Exception], ...] = client.CLIENT_ERRORS
+        self.client_errors = client.client_errors(url)
+        """What `subscriber` may raise where Redis is the reason."""
         self._no_script: type[Exception] = client.NoScriptError
         self._as_ours = client.as_store_error
         self._health = Health(parts=url.kind is StoreKind.CLUSTER)
@@ -117,7 +125,7 @@ class Store:
         except TimeoutError as error:
             late = StoreError(_no_answer(limit, patience.held_up), kind="timeout")
             raise self._failed(late, args, limit) from error
-        except self._errors as error:
+        except self.client_errors as error:
             raise self._failed(self._as_ours(error), args, limit) from error
         self._observer.command(str(args[0]), self._clock() - began)
         self._succeeded(args, args[0] in WRITES if writes is None else writes)
@@ -178,7 +186,7 @@ class Store:
             try:
                 async with Patience(self._timeout):
                     await sentinel.execute_command("PING")
-            except self._errors as its:  # TimeoutError is an OSError
+            except self.client_errors as its:  # TimeoutError is an OSError
                 said = said or self._as_ours(its)
             else:
                 return error
@@ -190,21 +198,36 @@ class Store:
 
     async def close(self) -> None:
         for client in (self._client, *self._helpers):
-            with contextlib.suppress(*self._errors):  # broken connections are closed as they are
+            with contextlib.suppress(*self.client_errors):  # broken connections are closed as they are
                 await client.aclose()
 
     def _failed(self, error: StoreError, args: Sequence[Argument], limit: float) -> StoreError:
         self._failures += 1
         self._observer.failed(error.kind)
-        if self._news():
-            log.warning(
-                "Redis is degraded: requests go on with what is known here, replicas drift apart",
-                extra={"redis": str(self.url), "kind": error.kind, "reason": error.message},
-            )
+        if not self._hushed:
+            self.say(error)
         if error.kind != "refused":
             self._reason = error.message
         self._health.failed(error.kind, _part(args), limit, self._clock())
         return error
+
+    @contextlib.contextmanager
+    def hushed(self) -> Iterator[None]:
+        """What fails meanwhile is not logged: the caller says it, or ends the process for it."""
+        self._hushed = True
+        try:
+            yield
+        finally:
+            self._hushed = False
+
+    def say(self, error: StoreError) -> None:
+        """In the log, unless it was said a moment ago."""
+        if self._news():
+            log.warning(
+                "Redis is degraded: %s",
+                self._without,
+                extra={"redis": str(self.url), "kind": error.kind, "reason": error.message},
+            )
 
     def _succeeded(self, args: Sequence[Argument], writes: bool) -> None:
         if self._health.up:

@@ -27,6 +27,8 @@ class Engine:
     port: int
     events_port: int
     model: str
+    repeats: bool = True
+    """Its replay endpoint is known; a successor does not learn without what it did not hear."""
 
     @property
     def url(self) -> str:
@@ -35,7 +37,8 @@ class Engine:
     @property
     def spec(self) -> str:
         events, replay = self.events_port, self.events_port + 1
-        return f"{self.url},events=tcp://127.0.0.1:{events},replay=tcp://127.0.0.1:{replay}"
+        spec = f"{self.url},events=tcp://127.0.0.1:{events}"
+        return f"{spec},replay=tcp://127.0.0.1:{replay}" if self.repeats else spec
 
     def argv(self) -> list[str]:
         return [

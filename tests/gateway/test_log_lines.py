@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import logging
 import re
+import ssl
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ def lines(tmp_path: Path):
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     yield read
+    logging.getLogger("asyncio").filters.clear()
     for handler in root.handlers:
         handler.close()
     root.handlers[:] = before
@@ -53,3 +57,21 @@ def test_half_a_surrogate_pair_loses_no_line(lines) -> None:
     logging.getLogger("gateway.access").info("x", extra={"fields": {"error": "\ud800"}})
     (line,) = lines()
     assert line["error"] == "\ud800"
+
+
+def test_a_handshake_that_nobody_waits_for_is_a_line_and_no_traceback(lines) -> None:
+    """Once in a while; what is no matter of TLS stays as it is."""
+
+    async def forget() -> None:
+        for error in (ssl.SSLError(1, "no"), ssl.SSLError(1, "no"), ValueError("ours")):
+            asyncio.get_running_loop().create_future().set_exception(error)  # and nobody asks for it
+            gc.collect()
+
+    asyncio.run(forget())
+    first, ours = lines()
+    assert (first["level"], first["message"]) == ("WARNING", "a TLS connection failed")
+    assert "exc_info" not in first
+    assert first["reason"]
+    assert ours["level"] == "ERROR"
+    assert str(ours["message"]).startswith("Future exception was never retrieved")
+    assert "ValueError: ours" in str(ours["exc_info"])

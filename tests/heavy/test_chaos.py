@@ -161,13 +161,22 @@ def ports(*gateways: Fleet) -> list[int]:
 
 @contextmanager
 def battlefield(
-    folder: Path, scenario: str, redis_url: str, *, second_url: str | None = None, agents: bool = False
+    folder: Path,
+    scenario: str,
+    redis_url: str,
+    *,
+    second_url: str | None = None,
+    agents: bool = False,
+    silent: int = 0,
 ) -> Iterator[Field]:
-    """`second_url` is the second replica's way to the same Redis."""
+    """`second_url` is the second replica's way to the same Redis. So many engines are `silent`: they repeat
+    nothing."""
     with ExitStack() as stack:
         here = stack.enter_context(site(folder, redis_url))
         alone = stack.enter_context(site(folder / "control", None))
         engines = [here.engine("sim:20us-per-token,1ms-per-step") for _ in range(4)]
+        for engine in engines[:silent]:
+            engine.repeats = False
         here.wait(*engines)
         known = [] if agents else engines
         more = ["--discovery", "redis"] if agents else []
@@ -238,6 +247,32 @@ def test_redis_emptied(tmp_path: Path) -> None:
             clean(*field.note(registered_again_s=time.time() - emptied))
             assert all(len(replica.workers()) == 4 for replica in field.replicas)
         field.verify()
+
+
+def test_redis_emptied_before_engines_that_repeat_nothing(tmp_path: Path) -> None:
+    """With load on, and then again and again with none: no block is lost at either replica, of no worker."""
+    with (
+        standalone(tmp_path / "redis") as redis,
+        battlefield(tmp_path / "site", "FLUSHALL, half without replay", redis.url, silent=2) as field,
+        redis.client() as client,
+    ):
+        field.breathe()
+        client.flushall()
+        wait_until(lambda: len(client.keys("pgw:*:held")) == 4, RECOVERY_S, "refilled")
+        clean(*field.note())
+        field.verify()
+        before = [blocks(replica) for replica in field.replicas]
+        assert before[0] == before[1]
+        assert min(before[0].values()) > 0
+        for _ in range(ROUNDS):
+            client.flushall()
+            time.sleep(8.0)  # a lease, and the looks of those who would take it
+            assert [blocks(replica) for replica in field.replicas] == before
+            field.verify()
+
+
+def blocks(replica: Fleet) -> dict[str, int]:
+    return {worker["id"]: worker["indexed_blocks"] for worker in replica.workers()}
 
 
 def test_replica_killed(tmp_path: Path) -> None:

@@ -31,8 +31,9 @@ class RedisBus:
         await self._store.command("PUBLISH", self._channel, data, timeout=self._timeout)
 
     async def listen(self) -> AsyncGenerator[bytes | None]:
-        from gateway.store.client import CLIENT_ERRORS, as_store_error  # see `Store`
+        from gateway.store.client import as_store_error  # see `Store`
 
+        errors = self._store.client_errors
         # a cluster's client knows which node to subscribe at once it has asked something
         await self._store.command("EXISTS", self._channel, timeout=CONNECT_S)
         subscriber = self._store.subscriber()
@@ -44,9 +45,9 @@ class RedisBus:
                 yield message["data"] if message is not None else None
         except TimeoutError as error:
             raise StoreError(f"no subscription in {CONNECT_S:g} s") from error
-        except CLIENT_ERRORS as error:
+        except errors as error:
             raise as_store_error(error) from error
         finally:
             # the connection may be broken already: what can't be said to it needs no saying
-            with contextlib.suppress(StoreError, *CLIENT_ERRORS):
+            with contextlib.suppress(StoreError, *errors):
                 await subscriber.aclose()

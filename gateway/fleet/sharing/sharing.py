@@ -97,6 +97,7 @@ class LoadSharing:
         """The whole vector as peers know it; None where that is not sure."""
         self._said_at = float("-inf")
         self._speaking = self._listening = False
+        self._speaking_since = float("-inf")
         self._heard_myself = float("-inf")
         self._words_in = self._unread = self._dropped = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -164,6 +165,7 @@ class LoadSharing:
             else:
                 if not self._speaking:
                     log.info("load is shared with other replicas", extra={"replica": self._me})
+                    self._speaking_since = self._clock()
                 self._speaking = True
 
     def _next_word(self, now: float) -> Word | None:
@@ -219,13 +221,16 @@ class LoadSharing:
 
     async def _hear(self) -> None:
         """Returns when the connection seems dead."""
-        since = self._clock()
+        since: float | None = None
         async with contextlib.aclosing(self._bus.listen()) as messages:
             async for data in messages:
                 now = self._clock()
+                if since is None:
+                    since = now  # to get here may have taken long
                 if data is not None:
                     self._on_message(data, now)
-                if now - max(since, self._heard_myself) > self._pace.echo:
+                # own words come back only if they got there
+                if now - max(since, self._heard_myself, self._speaking_since) > self._pace.echo:
                     return
 
     def _on_message(self, data: bytes, now: float) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from gateway.index.replication.shelf import Shelf
-from gateway.types import BlockKey, EngineHash, WorkerId
+from gateway.types import BlockKey, Clock, EngineHash, WorkerId
 
-TRIES = 20
+PATIENCE_S = 5.0
+"""How long moments are waited for in which nothing moves, all workers together."""
 PAUSE_S = 0.1
 SLICE = 500
 """Entries that are compared at one go."""
@@ -45,25 +47,46 @@ class Audit:
     """Redis' holdings against Redis' names: what a successor would begin with."""
 
 
-async def audit(shelf: Shelf, stand: Callable[[], tuple[bytes, int] | None], index: AuditedIndex) -> Audit:
-    """Compares while neither side moves; tries a while for that. `stand` gives epoch and number of the batch
-    that the index stands at, None while it is on its way. Raises StoreError."""
+class Deadline:
+    """Of many audits together."""
+
+    def __init__(self, seconds: float, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
+
+    @property
+    def over(self) -> bool:
+        return self._clock() >= self._end
+
+
+async def audit(
+    shelf: Shelf,
+    stand: Callable[[], tuple[bytes, int] | None],
+    index: AuditedIndex,
+    patience: Deadline | None = None,
+) -> Audit:
+    """Compares while neither side moves; waits for that as long as there is `patience`, but tries once, and
+    gives up a comparison as soon as something moves. `stand` gives epoch and number of the batch that the
+    index stands at, None while it is on its way. Raises StoreError."""
     worker = shelf.worker
-    for _ in range(TRIES):
+    patience = patience if patience is not None else Deadline(PATIENCE_S)
+    while True:
         head = await shelf.head()
         if head is None:
             return Audit(worker, "empty")
-        if stand() == (head.epoch, head.number):
-            found = await _compare(shelf, index)
-            after = await shelf.head()
-            if after == head and stand() == (head.epoch, head.number):
+        here = head.epoch, head.number
+        if stand() == here:
+            found = await _compare(shelf, index, lambda: stand() == here)  # noqa: B023 (used before the next)
+            if found is not None and await shelf.head() == head and stand() == here:
                 return found
+        if patience.over:
+            return Audit(worker, "busy")
         await asyncio.sleep(PAUSE_S)
-    return Audit(worker, "busy")
 
 
-async def _compare(shelf: Shelf, index: AuditedIndex) -> Audit:
-    """In slices, between which requests are answered. Right where nothing moved meanwhile."""
+async def _compare(shelf: Shelf, index: AuditedIndex, still: Callable[[], bool]) -> Audit | None:
+    """In slices, between which requests are answered. Right where nothing moved meanwhile; None once it is no
+    longer `still`."""
     worker = shelf.worker
     held: dict[BlockKey, int] = {}
     missing = miscounted = 0
@@ -76,6 +99,8 @@ async def _compare(shelf: Shelf, index: AuditedIndex) -> Audit:
                     missing += not here
                     miscounted += here not in (0, copies)
             await asyncio.sleep(0)
+        if not still():
+            return None
     # what Redis has by name, less what it says is held
     surplus: dict[BlockKey, int] = {}
     seen: set[EngineHash] = set()
@@ -87,6 +112,8 @@ async def _compare(shelf: Shelf, index: AuditedIndex) -> Audit:
                     for key in name.keys if name.copies else ():
                         surplus[key] = surplus.get(key, 0) + name.copies
             await asyncio.sleep(0)
+        if not still():
+            return None
     books = 0
     for keys in _slices(list(held)):
         books += sum(surplus.pop(key, 0) != held[key] for key in keys)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from gateway.events.stream import Position
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.mirror import Mirror
 from gateway.index.replication.shelf import Shelf, load_scripts
-from gateway.index.replication.verify import audit
+from gateway.index.replication.verify import Deadline, audit
+from gateway.index.replication.wire import Held
 from gateway.index.replication.writer import Terms, Writer
 from gateway.kv.events import BlockStored, EventBatch
 from gateway.store.connection import Store
@@ -158,4 +159,39 @@ async def test_what_differs_is_counted(tmp_path: Path) -> None:
         found = await audit(shelf, lambda: writer.head, index)
         assert (found.state, found.blocks) == ("differs", BLOCKS - 1)
         assert (found.missing, found.extra, found.miscounted, found.books_differ) == (0, 2, 1, 1)
+        await store.close()
+
+
+async def test_a_worker_that_moves_is_busy_and_compared_no_further(tmp_path: Path) -> None:
+    """Not one page more than it stood still for; and who asks for several waits once."""
+    with standalone(tmp_path) as server:
+        store = Store(parse_store_url(server.url), timeout=10)
+        shelf = Shelf(store, W, load_scripts())
+        index = index_of()
+        sink = BookSink(W, index, "m", 16)
+        await believe(sink)
+        grant = await shelf.acquire("one", 60)
+        assert grant is not None
+        writer = Writer(
+            shelf, "one", grant, whole=sink.whole, known=lambda: len(sink.ledger),
+            new_epoch=lambda: b"e1", observer=Refills(), clock=time.monotonic, terms=Terms(),
+            refill="first contact",
+        )  # fmt: skip
+        await writer.flush()
+        clock = iter([0.0, 4.9, 5.0, 5.1])  # made; then asked after each try
+        patience = Deadline(5.0, clock=lambda: next(clock))
+        stands = iter([writer.head, None, writer.head, None, None])  # before, and behind the first page
+        pages, held = [], shelf.held
+
+        async def counted() -> AsyncGenerator[list[Held]]:
+            async for page in held():
+                pages.append(len(page))
+                yield page
+
+        shelf.held = counted  # type: ignore[method-assign]
+        assert (await audit(shelf, lambda: next(stands), index, patience)).state == "busy"
+        assert len(pages) == 2, "two tries, a page each"
+        assert (await audit(shelf, lambda: next(stands), index, patience)).state == "busy"
+        assert len(pages) == 2
+        assert next(clock, None) is None, "one try, with no patience left"
         await store.close()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from gateway.errors import StoreError
 from gateway.fleet.load import Lease, LoadBoard
 from gateway.fleet.sharing.bus import RedisBus
 from gateway.fleet.sharing.peers import Peers
 from gateway.fleet.sharing.registrations import Registration, Registrations, RegistrationState
 from gateway.fleet.sharing.sharing import LoadSharing, Pace
+from gateway.fleet.sharing.words import Word, encode
 from gateway.fleet.worker import WorkerSpec
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
@@ -232,3 +234,40 @@ async def test_a_registration_runs_out_unless_it_is_renewed(server: Server) -> N
     now[0] += 601 + 8
     assert list((await book.list()).lapsed) == []  # long silent: forgotten
     await store.close()
+
+
+class _LateBus:
+    """It takes three seconds, by this clock, until anything is heard there; then all is well."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._words: asyncio.Queue[bytes] = asyncio.Queue()
+        self.listens = 0
+
+    async def publish(self, data: bytes) -> None:
+        if self.now < 3.0:
+            raise StoreError("away", kind="unavailable")
+        self._words.put_nowait(data)
+
+    async def listen(self) -> AsyncGenerator[bytes | None]:
+        self.listens += 1
+        self.now += 3.0
+        yield encode(Word("other", 1, {}, (), True))
+        while True:
+            yield await self._words.get()
+
+
+async def test_who_was_just_heard_is_not_called_dead(caplog: pytest.LogCaptureFixture) -> None:
+    """Redis hung while it was asked for the channel, and comes back: own words come, a while later."""
+    caplog.set_level("INFO")
+    bus, board = _LateBus(), LoadBoard()
+    sharing = LoadSharing(
+        "me", bus, board, Peers("me", board, lambda *_: None, silent_after_s=2.5),
+        clock=lambda: bus.now, random=lambda: 0.0, pace=Pace(retry=0.01),
+    )  # fmt: skip
+    sharing.start()
+    await until(lambda: sharing.status().listening and sharing.status().speaking, "both")
+    await until(lambda: bus._words.empty() and bus.listens == 1, "own words")
+    assert "peers are heard" in caplog.messages
+    assert not [line for line in caplog.messages if line.startswith("peers are not heard")]
+    await sharing.close()

@@ -431,3 +431,22 @@ async def test_a_cluster_in_doubt_is_closed_too(masters: Cluster) -> None:
     client._initialize = True  # type: ignore[union-attr]  # what a command leaves behind that met a lost node
     await store.close()
     assert not any(connection.is_connected for connection in connections)
+
+
+@pytest.mark.anyio
+async def test_a_cluster_without_a_node_to_ask_is_away_until_it_is_learned_anew(masters: Cluster) -> None:
+    """As a client is left that was told of no master while all of them were gone."""
+    store = Store(parse_store_url(masters.url), timeout=5)
+    await store.check()
+    store._client.nodes_manager.default_node = None
+    with pytest.raises(StoreError, match="no node of the cluster is known") as caught:
+        await store.check()
+    assert caught.value.kind == "unavailable"
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await store.check()
+                break
+            except StoreError:
+                await asyncio.sleep(RELEARN_S / 10)
+    await store.close()

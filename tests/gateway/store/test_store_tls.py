@@ -17,7 +17,7 @@ from gateway.errors import ConfigError, StoreError
 from gateway.shared_index import check_store
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
-from tests.servers import standalone
+from tests.servers import free_tcp_port, standalone
 
 pytestmark = pytest.mark.anyio
 
@@ -108,3 +108,49 @@ def test_files_that_can_not_be_used_are_said_at_once(tmp_path: Path, query: str)
     file.write_text("nothing")
     with pytest.raises(ConfigError, match=r"\.pem can't be used for TLS"):
         Store(parse_store_url("rediss://127.0.0.1:1?" + query.format(file=file)))
+
+
+async def test_a_refusal_that_ends_the_process_is_said_once(
+    certificate: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the error alone: no line says that requests go on."""
+    with standalone(tmp_path / "server") as server:
+        async with tls_front(certificate, server.port) as port:
+            store = Store(parse_store_url(f"rediss://localhost:{port}"), timeout=10)
+            with pytest.raises(ConfigError):
+                await check_store(store, wait=False)
+            assert caplog.messages == []
+            await check_store(store, wait=True)
+            assert caplog.messages == [
+                "Redis is degraded: requests go on with what is known here, replicas drift apart"
+            ]
+            await store.close()
+
+
+@pytest.mark.parametrize("asked", ["redis", "rediss"])
+async def test_the_other_scheme_is_named_where_it_is_the_right_one(
+    certificate: Path, tmp_path: Path, asked: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with standalone(tmp_path / "server") as server:
+        async with tls_front(certificate, server.port) as tls_port:
+            port = tls_port if asked == "redis" else server.port
+            store = Store(
+                parse_store_url(f"{asked}://localhost:{port}/0"), timeout=1, without="nothing goes on"
+            )
+            await check_store(store, wait=False)
+            (record,) = caplog.records
+            assert record.message == "Redis is degraded: nothing goes on"
+            said = {
+                "redis": f"; localhost:{port} speaks TLS: rediss://localhost:{port}",
+                "rediss": f"; localhost:{port} does not speak TLS: redis://localhost:{port}",
+            }
+            assert vars(record)["reason"].endswith(said[asked])
+            await store.close()
+
+
+async def test_no_scheme_is_named_where_nobody_answers(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(parse_store_url(f"redis://127.0.0.1:{free_tcp_port()}"), timeout=1)
+    await check_store(store, wait=False)
+    (record,) = caplog.records
+    assert "TLS" not in vars(record)["reason"]
+    await store.close()
