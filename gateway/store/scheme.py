@@ -30,8 +30,9 @@ async def _speaks_tls(host: str, port: int, timeout: float) -> bool:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        async with asyncio.timeout(timeout):
-            _, writer = await asyncio.open_connection(host, port, ssl=context)
+        async with asyncio.timeout(2 * timeout):
+            # one that is cancelled in a handshake is left open
+            _, writer = await asyncio.open_connection(host, port, ssl=context, ssl_handshake_timeout=timeout)
     except ssl.SSLError as error:
         # a server that wants a certificate of ours speaks it, too
         return error.reason not in (None, "WRONG_VERSION_NUMBER")

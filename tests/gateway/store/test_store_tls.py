@@ -16,6 +16,7 @@ import pytest
 from gateway.errors import ConfigError, StoreError
 from gateway.shared_index import check_store
 from gateway.store.connection import Store
+from gateway.store.scheme import other_scheme
 from gateway.store.url import parse_store_url
 from tests.servers import free_tcp_port, standalone
 
@@ -127,25 +128,25 @@ async def test_a_refusal_that_ends_the_process_is_said_once(
             await store.close()
 
 
-@pytest.mark.parametrize("asked", ["redis", "rediss"])
 async def test_the_other_scheme_is_named_where_it_is_the_right_one(
-    certificate: Path, tmp_path: Path, asked: str, caplog: pytest.LogCaptureFixture
+    certificate: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with standalone(tmp_path / "server") as server:
-        async with tls_front(certificate, server.port) as tls_port:
-            port = tls_port if asked == "redis" else server.port
-            store = Store(
-                parse_store_url(f"{asked}://localhost:{port}/0"), timeout=1, without="nothing goes on"
-            )
+        async with tls_front(certificate, server.port) as port:
+            store = Store(parse_store_url(f"redis://localhost:{port}"), timeout=1, without="nothing goes on")
             await check_store(store, wait=False)
             (record,) = caplog.records
             assert record.message == "Redis is degraded: nothing goes on"
-            said = {
-                "redis": f"; localhost:{port} speaks TLS: rediss://localhost:{port}",
-                "rediss": f"; localhost:{port} does not speak TLS: redis://localhost:{port}",
-            }
-            assert vars(record)["reason"].endswith(said[asked])
+            assert vars(record)["reason"].endswith(
+                f"; localhost:{port} speaks TLS: rediss://localhost:{port}"
+            )
             await store.close()
+
+        port = server.port
+        assert await other_scheme(parse_store_url(f"redis://localhost:{port}")) == ""
+        assert await other_scheme(parse_store_url(f"rediss+sentinel://localhost:{port}/main")) == (
+            f"localhost:{port} does not speak TLS: redis+sentinel://localhost:{port}/main"
+        )
 
 
 async def test_no_scheme_is_named_where_nobody_answers(caplog: pytest.LogCaptureFixture) -> None:
