@@ -72,5 +72,5 @@ def _show(answer: dict[str, Any]) -> None:
     if answer["policy"] == "estimated_ttft":
         console.print(
             f"matched … excess in tokens; affinity of this prompt: {answer['affinity']:.2f}; "
-            "the formula: docs/architecture.md"
+            f"slack of the fleet: {answer['slack']:.2f}; the formula: docs/architecture.md"
         )

@@ -10,7 +10,7 @@ from gateway.fleet.worker import Worker
 from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import ANYBODY, Caller
 from gateway.routing.in_time import Expected, expected
-from gateway.routing.policies.estimated_ttft import EstimatedTTFT, overflow_tokens
+from gateway.routing.policies.estimated_ttft import EstimatedTTFT, overflow_tokens, slack
 from gateway.routing.policy import Policy
 from gateway.routing.router import Router
 from gateway.routing.shadow import Shadow
@@ -66,6 +66,8 @@ class Explanation:
     reusable_tokens: int
     affinity: float
     """What each of the first uncached tokens counts beyond the policy's weight of work, where it does so."""
+    slack: float
+    """The fleet's, 0…1, which affinity and long waits grow with, where the policy counts them."""
     chosen: str | None
     reason: str
     workers: tuple[WorkerView, ...]
@@ -94,6 +96,7 @@ async def explain(router: Router, request: PromptRequest, *, caller: Caller = AN
         blocks=sum(len(prompt.cacheable) for prompt in reading.prompts),
         reusable_tokens=weighing.reusable,
         affinity=_affinity(reading, weighing),
+        slack=_slack(weighing),
         chosen=None if winner is None else weighing.candidates[winner].id,
         reason="" if winner is None else weighing.reason,
         workers=tuple(sorted(views, key=_best_first)),
@@ -105,6 +108,12 @@ def _affinity(reading: Reading, weighing: Weighing) -> float:
     if not isinstance(policy, EstimatedTTFT) or not weighing.candidates:
         return 0.0
     return policy.affinity(reading.shape, weighing.loads, weighing.matched)
+
+
+def _slack(weighing: Weighing) -> float:
+    if not isinstance(_acting(weighing), EstimatedTTFT) or not weighing.candidates:
+        return 0.0
+    return slack(weighing.loads)
 
 
 def _excess(reading: Reading, weighing: Weighing) -> dict[WorkerId, float]:

@@ -32,6 +32,7 @@ async def test_every_figure_of_a_decision(fleet: Any) -> None:
     assert (told.reusable_tokens, told.chosen, told.reason) == (192, b, "load")
     # 192 of 200 are held, two of three have no queue
     assert told.affinity == pytest.approx(6 * 0.96 * 2 / 3)
+    assert told.slack == pytest.approx(2 / 3)
     rows = [(w.worker, w.matched_tokens, w.uncached_tokens, w.score, w.chosen) for w in told.workers]
     # 5.84 for each uncached token
     assert rows == [

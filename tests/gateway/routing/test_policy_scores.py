@@ -92,6 +92,27 @@ def test_affinity_counts_a_bounded_part_of_a_prompt() -> None:
     assert policy.score(shape, loads({}, {}), [990, 0]) == pytest.approx([79.4, 2594.0])
 
 
+def test_a_long_wait_counts_several_times_while_others_are_idle() -> None:
+    policy = EstimatedTTFT(affinity_weight=0.0, long_wait_weight=4.0)
+    fleet = loads({"waiting_tokens": 80_000, "peer_waiting_tokens": 9000}, {}, {}, {"waiting_tokens": 84_000})
+    # two of four are without a queue: 89,000 + 4·5,000/2 + 2·16, nothing for just 84,000
+    assert policy.score(SHAPE, fleet, [1000, 0, 0, 0]) == [99_032.0, 2000.0, 2000.0, 86_000.0]
+    busy = loads({"waiting_tokens": 89_000}, {"waiting_tokens": 1})
+    assert policy.score(SHAPE, busy, [1000, 0]) == [89_032.0, 2001.0]
+    patient = EstimatedTTFT(affinity_weight=0.0)
+    assert patient.score(SHAPE, fleet, [1000, 0, 0, 0])[0] == 89_032.0
+
+
+def test_who_would_wait_for_a_very_long_prompt_computes_its_past_anew() -> None:
+    # 46,000 tokens, all but a block of which lie behind a prompt of 118,000; 0.99 of affinity 6 at slack 7/8
+    fleet = loads({"waiting_tokens": 118_000, "requests": 1}, *[{}] * 7)
+    shape, matched = RequestShape(prompt_tokens=46_000), [45_984, *[0] * 7]
+    scores = EstimatedTTFT(long_wait_weight=4.0).score(shape, fleet, matched)
+    assert pick(scores, fleet, matched, Random(1)) != 0
+    patient = EstimatedTTFT().score(shape, fleet, matched)
+    assert pick(patient, fleet, matched, Random(1)) == 0
+
+
 def test_estimated_ttft_counts_what_peers_sent() -> None:
     fleet = loads({"peer_waiting_tokens": 300, "peer_requests": 3}, {"waiting_tokens": 300, "requests": 3})
     assert EstimatedTTFT().score(SHAPE, fleet, [0, 0]) == [2348.0, 2348.0]
