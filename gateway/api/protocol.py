@@ -7,17 +7,13 @@ client that takes nothing of its answer is let go, and there is a last connectio
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from http import HTTPStatus
-from itertools import chain
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-import msgspec
-from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserUpgrade, parse_url
+from httptools import HttpParserError, HttpParserUpgrade, parse_url
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -25,6 +21,17 @@ from uvicorn.server import ServerState
 
 from gateway.api.direct import DIRECT, Cycle, DirectOutlet
 from gateway.api.headers import new_request_id, request_id
+from gateway.api.request_heads import (
+    FRAMING,
+    FULL,
+    LARGE,
+    SLOW,
+    Refusal,
+    expects_100,
+    fault,
+    unreadable,
+    written,
+)
 from gateway.upstream.headers import value_of
 
 _MOST_AHEAD = 16
@@ -50,29 +57,6 @@ class ConnectionLimits:
     max_headers: int = 100
     """Also trailers."""
     max_connections: int = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    status: int
-    code: str
-    message: str
-
-
-_MALFORMED = _Refusal(400, "bad_request", "this is not a well-formed HTTP request")
-_TUNNEL = _Refusal(405, "method_not_allowed", "this server opens no tunnels")
-_METHOD = _Refusal(501, "not_implemented", "this server does not know that method")
-_VERSION = _Refusal(505, "http_version_not_supported", "this server speaks HTTP/1.1 and HTTP/1.0")
-_LARGE = _Refusal(431, "headers_too_large", "the request's line and headers are too large")
-_FRAMING = _Refusal(431, "headers_too_large", "the request's trailers or chunk lines are too large")
-_SLOW = _Refusal(408, "request_timeout", "the request's headers did not arrive in time")
-_FULL = _Refusal(503, "too_many_connections", "this server has as many connections as it may")
-
-_HOST = re.compile(rb"(\[[0-9A-Za-z:.%_~-]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(:[0-9]*)?")
-"""RFC 9110, section 7.2: what RFC 3986 calls a host, and a port."""
-_BAD_VERSION = "Invalid HTTP version"
-"""How the parser calls a version that there is not, such as 1.2."""
-_UNKNOWN_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40} /[^\s]* HTTP/1\.[0-9]\r?\n")
 
 
 _Request: TypeAlias = "asyncio.Future[tuple[RequestResponseCycle, Any] | None]"
@@ -113,7 +97,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._trailers = self._trailer_bytes = 0
         self._upgrade_asked = False
         self._head_again = False
-        self._refusal = _MALFORMED
+        self._refusal: Refusal | None = None
+        """What was found at fault where it is not the parser that gave up."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
         self._rest_timer: asyncio.TimerHandle | None = None
@@ -136,7 +121,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._leave = _Leave(transport, self._part)
         if len(self.connections) > self._limits.max_connections:
-            self._refuse(_FULL)
+            self._refuse(FULL)
             return
         self._start_head_timer()
 
@@ -190,18 +175,18 @@ class GuardedProtocol(HttpToolsProtocol):
             self._parse(data)
         except HttpParserError as error:
             self.logger.warning("Invalid HTTP request received.")
-            self._refuse(self._why(error, data))
+            self._refuse(self._refusal or unreadable(error, data, in_head=self._in_head))
         if self._in_head:
             # behind the end of another request it has begun somewhere in here
             self._head_bytes += 0 if self._completed else len(data)
             if self._head_bytes > self._limits.max_head:
-                self._refuse(_LARGE)
+                self._refuse(LARGE)
                 return
         elif self._in_body and self._only_framing:
             # a line that never ends reaches no callback of the parser's
             self._framing_bytes += len(data)
             if self._framing_bytes > self._limits.max_head:
-                self._refuse(_FRAMING)
+                self._refuse(FRAMING)
                 return
         if self.pipeline and not self.transport.is_closing():
             self._ahead += len(data)
@@ -254,7 +239,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._trailers += 1
         self._trailer_bytes += len(name) + len(value) + 4
         if self._trailers > self._limits.max_headers or self._trailer_bytes > self._limits.max_head:
-            self._fail(_FRAMING)
+            self._fail(FRAMING)
 
     def on_headers_complete(self) -> None:
         if self._head_again:
@@ -395,43 +380,23 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._outlet is not None:
             self._outlet.resumed()
 
-    def _why(self, error: HttpParserError, data: bytes) -> _Refusal:
-        """What the client is told where the parser gives up: `_check_head` may have said it."""
-        if self._in_head and isinstance(error, HttpParserInvalidMethodError):
-            return _METHOD if _UNKNOWN_METHOD.match(data) else _MALFORMED
-        return _VERSION if str(error) == _BAD_VERSION else self._refusal
-
     def _awaits_head(self) -> bool:
         if self._parting:
             return False
         return self._in_head or self.cycle is None or self.cycle.response_complete
 
     def _check_head(self) -> None:
-        """Raises HttpParserError for a head that two servers could read in two ways, or that is too large."""
-        headers = self.headers
-        version = self.parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            self._fail(_VERSION)
-        if self.parser.get_method() == b"CONNECT":
-            self._fail(_TUNNEL)
-        size = len(self.url) + 4 * len(headers) + sum(map(len, chain.from_iterable(headers)))
-        if size > self._limits.max_head or len(headers) > self._limits.max_headers:
-            self._fail(_LARGE)
-        names = [name for name, _ in headers]
-        hosts, lengths = names.count(b"host"), names.count(b"content-length")
-        if hosts > 1 or (hosts == 0 and version == "1.1") or lengths > 1:
-            self._fail(_MALFORMED)
-        if hosts and _HOST.fullmatch(headers[names.index(b"host")][1]) is None:
-            self._fail(_MALFORMED)
-        if b"transfer-encoding" in names:
-            codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
-            if codings != [b"chunked"] or lengths or version != "1.1":
-                self._fail(_MALFORMED)
-        self.expect_100_continue = b"expect" in names and any(
-            name == b"expect" and value.lower() == b"100-continue" for name, value in headers
-        )
+        """Raises HttpParserError where the head that is whole is refused."""
+        version, limits = self.parser.get_http_version(), self._limits
+        found = fault(
+            self.parser.get_method(), self.url, version, self.headers,
+            max_bytes=limits.max_head, max_headers=limits.max_headers,
+        )  # fmt: skip
+        if found is not None:
+            self._fail(found)
+        self.expect_100_continue = expects_100(self.headers)
 
-    def _fail(self, refusal: _Refusal) -> None:
+    def _fail(self, refusal: Refusal) -> None:
         self._refusal = refusal
         raise HttpParserError(refusal.message)
 
@@ -453,7 +418,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing() or not self._awaits_head():
             return
         if self._in_head:
-            self._refuse(_SLOW)
+            self._refuse(SLOW)
         else:
             self.transport.close()
 
@@ -462,7 +427,7 @@ class GuardedProtocol(HttpToolsProtocol):
         # it would not take a goodbye either
         self.transport.abort()
 
-    def _refuse(self, refusal: _Refusal) -> None:
+    def _refuse(self, refusal: Refusal) -> None:
         self._stop_head_timer()
         if self.transport.is_closing() or self._parting:
             return
@@ -476,28 +441,12 @@ class GuardedProtocol(HttpToolsProtocol):
             # request where this one has its answer and goes on with its body
             self.transport.close()
             return
-        body = msgspec.json.encode(
-            {
-                "error": {
-                    "message": refusal.message,
-                    "type": "server_error" if refusal.status == 503 else "invalid_request_error",
-                    "param": None,
-                    "code": refusal.code,
-                }
-            }
-        )
-        phrase = HTTPStatus(refusal.status).phrase
         headers = [header for header in self.server_state.default_headers if header[0] == b"date"]
-        if refusal is not _FULL:  # that one is told before it has asked
+        if refusal is not FULL:  # that one is told before it has asked
             given = value_of(self.headers or [], b"x-request-id")
             headers.append((b"x-request-id", request_id(given, self._new_id)))
-        head = (
-            f"HTTP/1.1 {refusal.status} {phrase}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n"
-        )
-        lines = b"".join(b"%s: %s\r\n" % header for header in headers)
-        self.transport.write(b"%s%s\r\n%s" % (head.encode(), lines, body))
-        if refusal is _FULL or (self.cycle is not None and not self.cycle.response_complete):
+        self.transport.write(written(refusal, headers))
+        if refusal is FULL or (self.cycle is not None and not self.cycle.response_complete):
             # its place is needed; or somebody would still answer what was asked before, behind the last bytes
             self.transport.close()
         else:
