@@ -9,7 +9,8 @@ from collections.abc import Callable
 from gateway.api.knowledge import ShareMetrics
 from gateway.errors import ConfigError, StoreError
 from gateway.events.balance import Balance
-from gateway.events.shared import Share, SharedIndex, ShareObserver
+from gateway.events.share import Share, SharedIndex
+from gateway.events.share_observers import ShareObserver
 from gateway.index.replication.shelf import load_scripts
 from gateway.settings import Settings
 from gateway.store.connection import Store

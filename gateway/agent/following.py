@@ -16,7 +16,7 @@ import zmq.asyncio
 from gateway.events.balance import Balance
 from gateway.events.followers import Followers
 from gateway.events.ports import IndexSink, NullObserver
-from gateway.events.shared import Share
+from gateway.events.share import Share
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker
 from gateway.index.prefix import PrefixIndex

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from gateway.errors import NotFound, StoreError
-from gateway.events.shared import Role, SharedFollower
+from gateway.events.share import Role
+from gateway.events.shared import SharedFollower
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.mirror import MirrorState
 from gateway.index.replication.verify import PATIENCE_S, Audit, Deadline, audit

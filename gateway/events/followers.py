@@ -14,7 +14,8 @@ from gateway.errors import ConfigError
 from gateway.events.follower import Follower, FollowerState, FollowerStatus
 from gateway.events.ledger import Ledger
 from gateway.events.ports import Observer, Sink, Snapshot, Source
-from gateway.events.shared import Share, SharedFollower
+from gateway.events.share import Share
+from gateway.events.shared import SharedFollower
 from gateway.fleet.worker import Worker
 from gateway.lasting import Lasting
 from gateway.types import WorkerId

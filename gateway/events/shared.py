@@ -11,24 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from gateway.errors import StoreError
-from gateway.events.balance import Balance
-from gateway.events.books import BookSink, ParentIndex, load_books
+from gateway.events.books import BookSink, load_books
 from gateway.events.follower import Follower, FollowerState, FollowerStatus
 from gateway.events.ports import Snapshot
+from gateway.events.share import Role, Share, ShareStatus
 from gateway.events.share_observers import Mirrored, Written
-from gateway.events.share_observers import ShareObserver as ShareObserver
 from gateway.events.turn import Turn
-from gateway.index.replication.mirror import Mirror, MirroredIndex, MirrorState
-from gateway.index.replication.shelf import NOTHING, Grant, Own, Scripts, Shelf
-from gateway.index.replication.writer import Fenced, Terms, Voided, Writer, Yields
-from gateway.store.connection import Store
-from gateway.types import BlockKey, Clock, WorkerId
+from gateway.index.replication.mirror import Mirror, MirrorState
+from gateway.index.replication.shelf import NOTHING, Grant, Own, Shelf
+from gateway.index.replication.writer import Fenced, Voided, Writer, Yields
+from gateway.types import WorkerId
 
 log = logging.getLogger(__name__)
 
@@ -38,60 +34,6 @@ KEEP_LEASES = 2.0
 """How many leases long a replica that handed a worker over keeps the books, should the heir find none."""
 HESITATE_S = 0.05
 """For each worker that a replica writes already, it lets others try first for so long."""
-
-
-class SharedIndex(ParentIndex, MirroredIndex, Protocol):
-    """The index of this process: its own followers and its mirrors write it."""
-
-    def count(self, worker: WorkerId) -> int:
-        """Blocks that it holds."""
-        ...
-
-    def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None: ...
-
-
-@dataclass(slots=True)
-class Share:
-    """What all shared followers of a process have in common. `owner` names this life of the process."""
-
-    store: Store
-    scripts: Scripts
-    owner: str
-    index: SharedIndex
-    observer: ShareObserver
-    clock: Clock
-    random: Callable[[], float]
-    new_epoch: Callable[[], bytes]
-    """A name that no epoch had before."""
-    balance: Balance
-    terms: Terms = field(default_factory=Terms)
-
-
-class Role(Enum):
-    MIRROR = "mirror"
-    WRITER = "writer"
-    ALONE = "alone"
-    """It never knew what others know, or could not hand over what it knows, and Redis does not answer: it
-    follows for itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShareStatus:
-    """How one worker's knowledge is shared, for a person or a scraper."""
-
-    worker: WorkerId
-    role: str
-    mirror: str
-    """The mirror's state; empty where this replica follows the engine itself."""
-    epoch: str
-    number: int
-    """Of the batch applied (mirror) or written (writer) last."""
-    pending: int
-    """Entries that Redis does not have yet."""
-    loads: int
-    """How often the whole set was loaded."""
-    leased: bool
-    """It is the writer, and its lease has not run out by its own clock; once it has, another may write."""
 
 
 @dataclass(frozen=True, slots=True)

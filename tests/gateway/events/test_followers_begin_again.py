@@ -15,7 +15,7 @@ from gateway.backoff import Backoff
 from gateway.events.balance import Balance
 from gateway.events.followers import Followers
 from gateway.events.ports import IndexSink, NullObserver
-from gateway.events.shared import Share
+from gateway.events.share import Share
 from gateway.fleet.worker import EngineInfo, Worker, WorkerSpec
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.shelf import load_scripts

@@ -18,7 +18,8 @@ from gateway.errors import StoreError
 from gateway.events.balance import Balance
 from gateway.events.follower import Follower
 from gateway.events.ports import Source
-from gateway.events.shared import Share, SharedFollower
+from gateway.events.share import Share
+from gateway.events.shared import SharedFollower
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.shelf import load_scripts
 from gateway.index.replication.writer import Terms
