@@ -51,7 +51,7 @@ FAULTS: list[Script] = [
     answers(b"{}", 400),
 ]
 SETTLED = 0.01
-"""The warm-up ends when one of its rounds adds no more than this share to the memory."""
+"""A round of the warm-up that adds no more than this share to the memory adds next to nothing."""
 MAX_ROUNDS = 20
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings")
 
@@ -192,20 +192,23 @@ async def soak(
             return all(now.get(name, 0.0) == 0.0 for name in IN_FLIGHT)
 
         fresh = await asyncio.to_thread(standing, process, admin, engines)
-        # code, buffers and bounded caches are loaded by use, which takes the longer the slower the machine:
-        # memory is compared from where a round adds next to nothing
-        warm, last, rounds = fresh, 0, 0
-        while warm.rss > last * (1 + SETTLED):
-            assert rounds < MAX_ROUNDS, f"memory still grows after {rounds} rounds: {last} → {warm.rss} bytes"
-            last, rounds = warm.rss, rounds + 1
-            await crowd(port, min(15.0, seconds / 6), rng)
-            await until(idle, "gauges at zero after the warm-up")
-            warm = await asyncio.to_thread(standing, process, admin, engines)
-        every = max(2.0, seconds / 20)
-        sent, restarted = await asyncio.gather(
-            crowd(port, seconds * 2 / 3, rng), restarts(engines, seconds * 2 / 3, every, rng)
-        )
-        await until(idle, "gauges at zero")
+
+        async def bad_day(seconds: float, every: float) -> tuple[int, int]:
+            found = await asyncio.gather(crowd(port, seconds, rng), restarts(engines, seconds, every, rng))
+            await until(idle, "gauges at zero")
+            return found
+
+        # code, buffers, bounded caches and the room that a rush needs are there once they were used, which
+        # takes the longer the slower the machine: memory is compared from where two rounds in turn add next
+        # to nothing
+        warm, rounds, settled = fresh, 0, 0
+        length = min(15.0, seconds / 6)
+        while settled < 2:
+            assert rounds < MAX_ROUNDS, f"memory still grows after {rounds} rounds: {warm.rss} bytes"
+            await bad_day(length, length / 4)
+            last, warm = warm.rss, await asyncio.to_thread(standing, process, admin, engines)
+            rounds, settled = rounds + 1, settled + 1 if warm.rss <= last * (1 + SETTLED) else 0
+        sent, restarted = await bad_day(seconds, max(2.0, seconds / 20))
 
         def nothing_left() -> bool:
             now = standing(process, admin, engines)

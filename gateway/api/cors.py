@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 from starlette.middleware.cors import CORSMiddleware
 
 from gateway.api.direct import DIRECT
+from gateway.api.headers import new_request_id, request_id
+from gateway.upstream.headers import Headers, value_of
 
 ASGIApp: TypeAlias = Any
 """An ASGI application: called with scope, receive and send."""
@@ -31,8 +33,23 @@ def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     )
 
     async def asked(scope: Any, receive: Any, send: Any) -> None:
-        if any(name == b"origin" for name, _ in scope.get("headers", ())):
+        names = [name for name, _ in scope.get("headers", ())]
+        if b"origin" in names:
             scope.pop(DIRECT, None)  # the middleware adds to what is sent, so it has to see it
+        if b"access-control-request-method" in names and scope["method"] == "OPTIONS":
+            send = _named(scope["headers"], send)  # answered right here
         await cors(scope, receive, send)
 
     return asked
+
+
+def _named(asked: Headers, send: Any) -> Any:
+    """`send` that gives an answer its request's name."""
+    name = request_id(value_of(asked, b"x-request-id"), new_request_id)
+
+    async def sent(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (b"x-request-id", name)]}
+        await send(message)
+
+    return sent

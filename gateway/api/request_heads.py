@@ -52,7 +52,7 @@ def fault(
         return LARGE
     names = list(map(_name, headers))
     hosts, lengths = names.count(b"host"), names.count(b"content-length")
-    if hosts > 1 or (hosts == 0 and version == "1.1") or lengths > 1:
+    if hosts > 1 or (hosts == 0 and version == "1.1") or lengths > 1 or names.count(b"origin") > 1:
         return MALFORMED
     if hosts and _HOST.fullmatch(headers[names.index(b"host")][1]) is None:
         return MALFORMED

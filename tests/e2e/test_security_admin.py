@@ -127,11 +127,13 @@ def test_the_gateway_does_not_become_its_own_worker(operated: Fleet) -> None:
 
 def test_pages_of_other_sites_may_neither_call_the_api_nor_the_admin_port(operated: Fleet) -> None:
     def preflight(origin: str, method: str = "POST") -> httpx.Headers:
-        headers = {"origin": origin, "access-control-request-method": method}
+        headers = {"origin": origin, "access-control-request-method": method, "x-request-id": "mine"}
         url = operated.url + "/v1/chat/completions"
         return httpx.options(url, headers=headers, trust_env=False).headers
 
     assert "access-control-allow-origin" not in preflight("https://evil.example")
+    assert preflight("https://evil.example")["x-request-id"] == "mine"
+    assert preflight("https://chat.example")["x-request-id"] == "mine"
     assert preflight("https://chat.example")["access-control-allow-origin"] == "https://chat.example"
     assert "DELETE" in preflight("https://chat.example", "DELETE")["access-control-allow-methods"]
     evil = {"origin": "https://evil.example"}

@@ -294,6 +294,7 @@ SHORT = {
     "agent/run.py": "waits for an engine's end, and is waited for",
     "api/response_pins.py": "writes what waits; the next answer begins it anew",
     "api/intake.py": "begins one connection",
+    "api/protocol.py": "answers one connection's requests, whose failures it tells",
     "auth/shared_limits.py": "settles one request",
     "events/shared.py": "waited for by the follower that begins them, which is begun again",
     "lasting.py": "the one place",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigError
-from gateway.settings import load
+from gateway.settings import Settings, load
 
 
 def test_defaults_serve_on_loopback_with_admin_beside() -> None:
@@ -25,6 +25,15 @@ def test_flag_over_variable_over_file(tmp_path: Path, monkeypatch: pytest.Monkey
     assert settings.tries == 4
     assert settings.workers == ("http://a:1", "http://b:2,events=tcp://b:3")
     assert settings.idle_timeout == 7
+
+
+def test_an_empty_variable_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text("tries: 5\n")
+    for name in ("GATEWAY_REDIS_URL", "GATEWAY_WORKERS", "GATEWAY_TRIES"):
+        monkeypatch.setenv(name, "")
+    settings = load({}, file)
+    assert (settings.redis_url, settings.workers, settings.tries) == (Settings().redis_url, (), 5)
 
 
 @pytest.mark.parametrize(

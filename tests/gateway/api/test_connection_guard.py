@@ -62,6 +62,7 @@ async def test_chunked_and_pipelined_requests_pass() -> None:
         b"x: a\x00b\r\n",
         b"x: a\rb: c\r\n",
         b"host: other\r\n",
+        b"origin: https://a\r\norigin: https://b\r\n",
         b": empty\r\n",
     ],
 )
