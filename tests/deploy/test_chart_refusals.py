@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,17 @@ def test_variables_are_text_and_may_replace_two_of_the_chart_s(helm: Tools, tmp_
         ("reference", ["--no-prefix-caching"], "nothing to route to"),
         ("reference", ["--kv-events-port=6000"], "publish on port 5557"),
         ("vllm", ["--ssl-keyfile=k"], "plain HTTP"),
+        ("vllm", ["--headless"], "no API server"),
+        ("vllm", ["--grpc"], "speaks HTTP"),
+        ("vllm", ["--config=/etc/vllm.yaml"], "give its flags here"),
+        ("sglang", ["--config", "/etc/sglang.yaml"], "give its flags here"),
+        ("vllm", ["--skip_tokenizer_init"], "takes no text"),
+        ("sglang", ["--skip-tokenizer-init"], "takes no text"),
+        ("vllm", ["--enable-prefix-caching=false"], "takes no value"),
+        ("vllm", ["--enable_prefix_caching", "false"], "takes no value"),
+        ("vllm", ["--enable-prompt-tokens-details False"], "takes no value"),
+        ("vllm", ["--no-enable-prompt-tokens-details"], "report as cached"),
+        ("sglang", ["--enable-cache-report=0"], "takes no value"),
         ("vllm", ["--data-parallel-size=4"], "say it as dataParallelSize"),
         ("vllm", ["-dp", 4], "say it as dataParallelSize"),
         ("sglang", ["--dp-size", "4"], "more replicas in place of ranks"),
@@ -193,10 +205,19 @@ def test_flags_that_undo_the_chart(
         ({"extraEngines": {"b": {"type": engine_type, "model": "tiny", "args": args}}}, "extraEngines.b"),
     ):
         path.write_text(json.dumps(values))
-        assert f"{where}.args: {str(args[0]).partition('=')[0].replace('_', '-')}: " in (
+        assert f"{where}.args: {re.split('[= ]', str(args[0]))[0].replace('_', '-')}: " in (
             message := refusal(helm4, path)
         )
         assert said in message
+
+
+def test_switches_pass_as_they_are(helm: Tools, tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    given = ["--enable-prefix-caching", "--max-model-len", 8192, "--enable_prompt_tokens_details"]
+    path.write_text(json.dumps({"engine": {"args": given}}))
+    args = render(helm, path).container(f"{NAME}-engine", "engine")["args"]
+    assert args[3:7] == [str(each) for each in given]
+    assert not any(arg.startswith("--enable-") for arg in args[7:])
 
 
 def test_an_events_config_may_say_more(helm4: Tools, tmp_path: Path) -> None:

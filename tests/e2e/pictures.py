@@ -3,9 +3,9 @@
     python -m tests.e2e.pictures FOLDER [MINUTES]
 
 Two simulated engines behind two replicas (one of two processes) that share through a Valkey; chats over one
-system prompt, strangers, mistakes, clients that leave; a rush, and an engine that dies and comes back. Boards
-are drawn from what a real Prometheus saw of it, the live page is photographed in a browser, and a fleet of a
-hundred workers gets the board of workers once more.
+system prompt, strangers, forms of which half is new, mistakes, clients that leave; a rush, and an engine that
+dies and comes back. Boards are drawn from what a real Prometheus saw of it, the live page is photographed in
+a browser, and a fleet of a hundred workers gets the board of workers once more.
 """
 
 from __future__ import annotations

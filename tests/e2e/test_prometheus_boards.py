@@ -13,6 +13,7 @@ import yaml
 from grafana.boards import BOARDS
 from grafana.expand import expand
 from grafana.panels import Board, Panel
+from grafana.queries import TTFT_BY_SHARE
 from tests.e2e.conftest import wait_until
 from tests.e2e.prometheus import RULES
 from tests.e2e.watched import TRACE, Watched, watched
@@ -48,6 +49,16 @@ def test_the_panel_shows_something(fleet: Watched, board: Board, panel: Panel) -
         lines()  # it is well formed, and may have nothing to tell
     else:
         wait_until(lambda: all(lines()), 15, f"data in each query of {board.title} / {panel.title}")
+
+
+def test_ttft_is_shown_of_cold_partial_and_warm_answers(fleet: Watched) -> None:
+    (query,) = TTFT_BY_SHARE.queries
+
+    def shown() -> list[str]:
+        rows = fleet.prometheus.query(_asked(query.expr))
+        return sorted(row["metric"]["cache"] for row in rows)
+
+    wait_until(lambda: shown() == ["cold", "partial", "warm"], 15, "answers of each kind")
 
 
 def test_every_metric_that_a_panel_asks_for_is_really_exported(fleet: Watched) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -106,14 +107,21 @@ def test_prompts_do_not_travel_to_the_page(fleet: Fleet) -> None:
     assert "heliotrope" not in seen
 
 
+OF_EACH_SHARE = re.compile(r"Latest: cold .+, partial [0-9.]+ m?s, warm [0-9.]+ m?s\.")
+
+
 def test_rates_and_times_are_those_of_the_traffic(page: Page, fleet: Fleet) -> None:
     ask(fleet, LONG + "cold then warm", stream=True)
     fleet.settle()
     ask(fleet, LONG + "cold then warm", stream=True)
+    ask(fleet, LONG + "of which the end is new. " * 40, stream=True)
     tiles = page.locator("#tiles li")
-    warm = tiles.filter(has_text="TTFT, warm")
-    expect(warm).to_contain_text("ms", timeout=WAIT_MS)
-    expect(warm).to_contain_text("answers")
+    for share in ("warm", "partial"):
+        tile = tiles.filter(has_text=f"TTFT, {share}")
+        expect(tile).to_contain_text("ms", timeout=WAIT_MS)
+        expect(tile).to_contain_text("answers")
+    drawn = page.locator("#ttft svg[role=img]")
+    expect(drawn).to_have_attribute("aria-label", OF_EACH_SHARE, timeout=WAIT_MS)
     chart = page.locator("#rates svg[role=img]")
     label = chart.get_attribute("aria-label") or ""
     assert label.startswith("Line chart. Latest: reusable ")

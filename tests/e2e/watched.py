@@ -42,13 +42,13 @@ class Kind:
     system: int = 1
     """Times `SYSTEM` in front of a chat."""
     stranger: int = 200
-    """Tokens of a prompt that shares nothing."""
+    """Tokens of a prompt that shares nothing, or half of itself: the form of its shop, filled in anew."""
 
 
 @dataclass
 class Traffic:
-    """Chats over one system prompt, streamed and whole, at every replica; strangers, mistakes, and clients
-    that leave."""
+    """Chats over one system prompt, streamed and whole, at every replica; strangers, forms, mistakes, and
+    clients that leave."""
 
     replicas: list[Fleet]
     kind: Kind = field(default_factory=Kind)
@@ -90,9 +90,11 @@ class Traffic:
             http.post(url + "/v1/chat/completions", json={"model": "unknown", "messages": []})
             return
         if dice < 0.15:
-            stranger = [draw.randrange(5, 400) for _ in range(self.kind.stranger)]
-            body = {"model": MODEL, "prompt": stranger, "max_tokens": 2, "stream": True}
-            http.post(url + "/v1/completions", json=body)
+            self._completion(http, url, _tokens(draw, self.kind.stranger))
+            return
+        if dice < 0.25:
+            half = self.kind.stranger // 2
+            self._completion(http, url, _tokens(random.Random(system), half) + _tokens(draw, half))
             return
         if len(turns) > 8:
             turns.clear()
@@ -106,10 +108,18 @@ class Traffic:
         }
         parent = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
         with http.stream("POST", url + "/v1/chat/completions", json=body, headers=parent) as answer:
-            if dice < 0.2:
+            if dice < 0.3:
                 return  # left before the first word
             answer.read()
         turns.append({"role": "assistant", "content": "A little oil now and then."})
+
+    def _completion(self, http: httpx.Client, url: str, prompt: list[int]) -> None:
+        body = {"model": MODEL, "prompt": prompt, "max_tokens": 2, "stream": True}
+        http.post(url + "/v1/completions", json=body)
+
+
+def _tokens(draw: random.Random, count: int) -> list[int]:
+    return [draw.randrange(5, 400) for _ in range(count)]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.api.fleet_view import FleetView, WorkerView
-from gateway.api.ui.window import LiveWindow, OfWorker, Step, ratio, smoothed
+from gateway.api.ui.window import SHARES, LiveWindow, OfWorker, Step, ratio, smoothed
 from gateway.types import Clock
 
 FRESH_S = 0.9
@@ -96,12 +96,10 @@ def _shares(step: Step) -> dict[str, float | None]:
 
 
 def _point(step: Step) -> dict[str, Any]:
-    cold, warm = step.ttft.get("cold"), step.ttft.get("warm")
     return {
         **_shares(step),
         "requests": step.requests,
-        "cold": None if cold is None else cold.quantile(0.5),
-        "warm": None if warm is None else warm.quantile(0.5),
+        **{share: step.ttft[share].quantile(0.5) if share in step.ttft else None for share in SHARES},
     }
 
 

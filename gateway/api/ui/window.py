@@ -15,11 +15,12 @@ STEPS = 180
 RECENT = 60
 """Steps that "now" means: five minutes."""
 WARM = 0.8
+SHARES = ("cold", "partial", "warm")
+"""Kinds of answers by how much of their prompt matched, as `share_of` has them."""
 
 _PER_DECADE = 20
 _FASTEST_S = 1e-4
 _BINS = 7 * _PER_DECADE
-_CLASSES = ("cold", "partial", "warm")
 
 
 class Times:

@@ -12,7 +12,7 @@ from gateway.api.hot_prefixes import HotPrefixes, Openings
 from gateway.api.record import RequestRecord
 from gateway.api.recorder import MetricsRecorder
 from gateway.api.ui.decisions import KEPT, Decisions
-from gateway.api.ui.window import STEPS, LiveWindow, Times
+from gateway.api.ui.window import SHARES, STEPS, LiveWindow, Times, share_of
 from gateway.fleet.worker import Worker, WorkerSpec
 from gateway.metrics import Gauge, LiveState, Metrics
 from gateway.routing.route import Outcome
@@ -56,6 +56,12 @@ def test_a_window_counts_tokens_and_forgets_them_after_five_minutes() -> None:
     series = window.series()
     assert len(series) == STEPS
     assert sum(step.requests for step in series) == 3
+
+
+def test_shares_are_those_of_the_metric() -> None:
+    shares = [share_of(matched, 1000) for matched in (0, 1, 799, 800, 1000)]
+    assert shares == ["cold", "partial", "partial", "warm", "warm"]
+    assert set(shares) == set(SHARES)
 
 
 def test_quantiles_are_within_six_percent() -> None:

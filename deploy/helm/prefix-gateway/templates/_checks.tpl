@@ -1,13 +1,13 @@
-{{/* Bytes of a quantity of Kubernetes or of a size of Redis (kb, mb, gb: powers of 1024), as a float. */}}
-{{- define "pg.bytes" -}}
+{{/* A quantity of Kubernetes or a size of Redis (kb, mb, gb: powers of 1024) in bytes, cores or pieces, as a float. */}}
+{{- define "pg.amount" -}}
 {{- $text := include "pg.text" . -}}
 {{- $number := regexFind "^[0-9.]+" $text -}}
 {{- $units := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024.0 "Mi" 1048576.0
       "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0
       "kb" 1024.0 "mb" 1048576.0 "gb" 1073741824.0 -}}
 {{- $unit := trimPrefix $number $text -}}
-{{- if hasKey $units $unit -}}{{- printf "%.0f" (mulf (float64 $number) (get $units $unit)) -}}
-{{- else -}}{{- printf "%.0f" (float64 $text) -}}
+{{- if hasKey $units $unit -}}{{- printf "%.3f" (mulf (float64 $number) (get $units $unit)) -}}
+{{- else -}}{{- printf "%.3f" (float64 $text) -}}
 {{- end -}}
 {{- end -}}
 
@@ -38,7 +38,7 @@
 {{- if eq $v.redis.mode "internal" -}}
 {{- $r := $v.redis.internal -}}
 {{- with ($r.resources | default dict).limits -}}
-{{- if and .memory (gt (float64 (include "pg.bytes" $r.maxMemory)) (float64 (include "pg.bytes" .memory))) -}}
+{{- if and .memory (gt (float64 (include "pg.amount" $r.maxMemory)) (float64 (include "pg.amount" .memory))) -}}
 {{- fail (printf "redis.internal.maxMemory %s is above the pod's memory limit %s: it would be killed before it is full" $r.maxMemory (include "pg.text" .memory)) -}}
 {{- end -}}
 {{- end -}}

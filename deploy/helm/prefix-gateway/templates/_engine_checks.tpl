@@ -10,6 +10,11 @@
       "--model" "say it as model" "--model-path" "say it as model"
       "--api-key" "say it as apiKey.existingSecret, which the gateway and agents follow"
       "--no-enable-prefix-caching" $cache "--disable-radix-cache" $cache "--no-prefix-caching" $cache
+      "--no-enable-prompt-tokens-details" "promises are checked by what engines report as cached"
+      "--headless" "such an engine has no API server that could answer"
+      "--grpc" "the gateway speaks HTTP" "--grpc-mode" "the gateway speaks HTTP"
+      "--skip-tokenizer-init" "such an engine takes no text, and gives none"
+      "--config" "what stands in a file would be neither checked nor followed: give its flags here"
       "--ssl-keyfile" $tls "--ssl-certfile" $tls
       "--kv-events-port" $events "--kv-replay-port" $events
       "--data-parallel-size" $ranks "-dp" $ranks "--dp-size" $ranks "--dp" $ranks
@@ -20,18 +25,30 @@
 
 {{/* Of every pool: flags and variables that undo the chart, ranks that nobody would find, a rollout that never ends. */}}
 {{- define "pg.checkEngines" -}}
+{{- $annotations := list "block-size" "capacity" "events-port" "ignore" "max-requests" "model" "port" "replay-port" "scheme" "topic" "weight" -}}
 {{- range $pool, $e := include "pg.pools" . | fromJson -}}
 {{- $where := ternary "engine" (printf "extraEngines.%s" $pool) (eq $pool "engine") -}}
 {{- $ours := include "pg.flagsOfChart" $e.type | fromJson -}}
-{{- range $e.args -}}
-{{- $flag := regexFind "^-[^= ]+" (include "pg.text" .) -}}
+{{- $switches := list "--enable-prefix-caching" "--enable-prompt-tokens-details" "--enable-metrics" "--enable-cache-report" -}}
+{{- range $at, $arg := $e.args -}}
+{{- $text := include "pg.text" $arg -}}
+{{- $flag := regexFind "^-[^= ]+" $text -}}
 {{- if hasPrefix "--" $flag -}}{{- $flag = replace "_" "-" $flag -}}{{- end -}}
 {{- with get $ours $flag -}}{{- fail (printf "%s.args: %s: %s" $where $flag .) -}}{{- end -}}
+{{- $behind := include "pg.text" (index (append $e.args "-") (add1 $at)) -}}
+{{- if and (has $flag $switches) (or (regexMatch "[= ]" $text) (not (hasPrefix "-" $behind))) -}}
+{{- fail (printf "%s.args: %s: a switch that takes no value, and stays on" $where $flag) -}}
+{{- end -}}
 {{- if hasPrefix "--kv-events-config." $flag -}}
 {{- fail (printf "%s.args: %s: say it in one JSON object, --kv-events-config={…}" $where $flag) -}}
 {{- end -}}
 {{- end -}}
 {{- include "pg.checkEvents" (dict "engine" $e "where" $where) -}}
+{{- range $name, $_ := $e.podAnnotations -}}
+{{- if and (hasPrefix "prefix-gateway.io/" $name) (not (has (trimPrefix "prefix-gateway.io/" $name) $annotations)) -}}
+{{- fail (printf "%s.podAnnotations: %s is none that the gateway reads: %s" $where $name (join ", " $annotations)) -}}
+{{- end -}}
+{{- end -}}
 {{- range $e.env -}}
 {{- if and (eq .name "VLLM_API_KEY") (not $e.apiKey.existingSecret) -}}
 {{- fail (printf "%s.env: VLLM_API_KEY: say it as apiKey.existingSecret, which the gateway and agents follow" $where) -}}

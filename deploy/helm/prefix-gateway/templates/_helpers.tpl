@@ -139,6 +139,7 @@ is started with is nothing for another, and one model's name none for another's;
 {{- end -}}
 {{- include "pg.checkSettings" . -}}
 {{- include "pg.checkLabels" . -}}
+{{- include "pg.checkTexts" . -}}
 {{- include "pg.checkRedis" .Values.redis -}}
 {{- if and (eq .Values.discovery.type "redis") (eq .Values.redis.mode "none") -}}
 {{- fail "discovery.type redis needs redis.mode internal or external" -}}
@@ -159,6 +160,7 @@ is started with is nothing for another, and one model's name none for another's;
 {{- end -}}
 {{- end -}}
 {{- include "pg.checkEngines" . -}}
+{{- include "pg.checkResources" . -}}
 {{- include "pg.checkScaling" . -}}
 {{- include "pg.checkDoors" . -}}
 {{- include "pg.checkRoutes" . -}}

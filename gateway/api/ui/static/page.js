@@ -41,6 +41,7 @@ function tiles(state) {
     ["Failed", whole(now.failed), `of ${whole(now.requests)}`],
     ["Hit rate", percent(now.delivered), `promised ${percent(now.promised)}`],
     ["TTFT, cold", seconds(ttft("cold").p50), tail(ttft("cold"))],
+    ["TTFT, partial", seconds(ttft("partial").p50), tail(ttft("partial"))],
     ["TTFT, warm", seconds(ttft("warm").p50), tail(ttft("warm"))],
     ["In flight", whole(state.in_flight), `${whole(state.queued)} queued`],
     ["Tokens", whole(now.prompt_tokens_s), `in, ${whole(now.generated_tokens_s)} out, a second`],
@@ -105,16 +106,17 @@ function chart(figure, points, lines, top, format) {
   figure.replaceChildren(frame, times, legend);
 }
 
+const SHARES = ["cold", "partial", "warm"];
 function charts(state) {
   chart($("rates"), state.series, [
     { key: "reusable", name: "reusable" },
     { key: "promised", name: "promised" },
     { key: "delivered", name: "delivered" },
   ], 1, percent);
-  const highest = Math.max(0.001, ...state.series.flatMap((p) => [p.cold, p.warm]).filter(known));
+  const highest = Math.max(0.001, ...state.series.flatMap((p) => SHARES.map((share) => p[share])).filter(known));
   const unit = 10 ** Math.floor(Math.log10(highest));
   const top = [1, 2, 5, 10].map((n) => n * unit).find((n) => n >= highest * 0.999);
-  chart($("ttft"), state.series, [{ key: "cold", name: "cold" }, { key: "warm", name: "warm" }], top, seconds);
+  chart($("ttft"), state.series, SHARES.map((share) => ({ key: share, name: share })), top, seconds);
 }
 
 // --- workers
