@@ -67,10 +67,10 @@ def test_several_processes_a_pod(helm4: Tools, tmp_path: Path) -> None:
         "requests": {"cpu": "4", "memory": "2048Mi"}, "limits": {"memory": "8Gi"},
     }  # fmt: skip
     # numbers, parts of a core, sizes without a unit, and none at all
-    odd = ["requests.cpu=500m", "requests.memory=1.5Gi", "limits.cpu=2", "limits.memory=1000000000"]
+    odd = ["requests.cpu=500m", "requests.memory=1.5Gi", "limits.cpu=2", "limits.memory=2000000000"]
     sets = [f"gateway.resources.{each}" for each in odd]
     assert render(helm4, None, "gateway.processes=3", *sets).container(NAME, "gateway")["resources"] == {
-        "requests": {"cpu": "1500m", "memory": "4.5Gi"}, "limits": {"cpu": "6", "memory": "3000000000"},
+        "requests": {"cpu": "1500m", "memory": "4.5Gi"}, "limits": {"cpu": "6", "memory": "6000000000"},
     }  # fmt: skip
     none = render(helm4, None, "gateway.processes=3", "gateway.resources=null")
     assert none.container(NAME, "gateway")["resources"] == {}
