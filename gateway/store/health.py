@@ -4,6 +4,9 @@ from __future__ import annotations
 
 QUIET_S = 2.0
 """Without a failure, beyond the time that the failed command had: then what failed counts as over."""
+LONGEST_S = 2.0
+"""A deadline counts for so much at the most: reads that wait for news have long ones, and end at once where
+their server has gone."""
 MOST_SUBJECTS = 1000
 
 _ABOUT_WRITES = frozenset({"readonly", "out_of_memory", "forbidden"})
@@ -42,7 +45,7 @@ class Health:
         if subject not in self._failed and len(self._failed) >= MOST_SUBJECTS:
             subject = _OTHERS
         self._failed[subject] = self._failed.get(subject, False) or writes
-        self._doubt_until = max(self._doubt_until, now + limit + QUIET_S)
+        self._doubt_until = max(self._doubt_until, now + min(limit, LONGEST_S) + QUIET_S)
 
     def succeeded(self, part: str, writes: bool, now: float) -> bool:
         """Whether it is up again by that. `writes`: Redis would have refused it if it took no writes now."""

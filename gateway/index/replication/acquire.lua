@@ -3,8 +3,9 @@
 -- KEYS: meta lease wish held names aside
 -- ARGV: owner, lease in ms, figure to ask with ('' asks not), how long that stands in ms,
 --       how it asks: '' (any lease that does not stand), 'returned' (only one that was given back: what is missing may
---       have vanished, and its writer comes first) or 'richer' (only from a writer whose books are not the caller's,
---       grown further, and fewer),
+--       have vanished, and its writer comes first), 'mine' (only the lease that is the caller's already, whose answer
+--       it may never have got) or 'richer' (only from a writer whose books are not the caller's, grown further, and
+--       fewer),
 --       origin of the caller's own books ('' without), how many blocks they name
 -- Gives {how many workers the writer writes, '' if untold; ms that its lease has left, 0 if it is missing} where the
 -- caller may not write, else {token, epoch, batch number, complete, position, books, origin of the books} as far as
@@ -16,6 +17,8 @@ local by = redis.call('HMGET', KEYS[1], 'origin', 'named', 'worth', 'returned', 
 if ARGV[5] == 'richer' then
   local most = math.max(tonumber(by[2] or 0), tonumber(by[3] or 0))
   if not by[1] or by[1] == ARGV[6] or tonumber(ARGV[7]) <= most then return {'', 0} end
+elseif ARGV[5] == 'mine' then
+  if holder ~= ARGV[1] then return {'', 0} end
 elseif holder and holder ~= ARGV[1] then
   local least = wish and tonumber(string.match(wish, '^%-?%d+'))
   if ARGV[3] == '' then

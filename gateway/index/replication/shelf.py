@@ -173,6 +173,12 @@ class Shelf:
         answer = await self._ask(owner, lease_s, "", "richer", own)
         return answer if isinstance(answer, Grant) else None
 
+    async def resume(self, owner: str, lease_s: float, own: Own) -> Grant | None:
+        """The lease that is this owner's already: it may have been given with an answer that got lost. None
+        where it is not."""
+        answer = await self._ask(owner, lease_s, "", "mine", own)
+        return answer if isinstance(answer, Grant) else None
+
     async def contend(
         self, owner: str, lease_s: float, figure: int | None, *, returned: bool = False, own: Own = NOTHING
     ) -> Grant | Taken:

@@ -280,9 +280,12 @@ class Writer:
         if outcome is Outcome.VOIDED:
             raise Voided
         own = Own(self.origin, self._known())
-        grant = None
         if outcome is Outcome.LOST:
+            # whatever becomes of the answer to what follows, the books are not there
+            self._give_up_queue("lost")
             grant = await self._shelf.acquire(self._owner, self._terms.lease_s, own)
+        else:
+            grant = await self._shelf.resume(self._owner, self._terms.lease_s, own)
         if grant is None:
             # cut off while Redis lost it all, and followed by one who had nothing to begin with?
             grant = await self._shelf.reclaim(self._owner, self._terms.lease_s, own)

@@ -27,6 +27,7 @@ from gateway.kv.codec import encode_batch
 from gateway.kv.events import BlockRemoved, BlockStored, EventBatch, KVEvent
 from gateway.kv.keys import block_keys, pack_tokens, root_key
 from gateway.store.connection import Store
+from gateway.store.scripts import Script
 from gateway.store.url import parse_store_url
 from gateway.types import BlockKey, CacheScope, WorkerId
 
@@ -113,8 +114,9 @@ class Replica:
         self.index.add_worker(W)
         self.store = Store(parse_store_url(url), timeout=1.0)
         self.observer = Observer()
+        self.scripts = load_scripts()
         share = Share(
-            self.store, load_scripts(), name, self.index, self.observer, time.monotonic, lambda: 0.5,
+            self.store, self.scripts, name, self.index, self.observer, time.monotonic, lambda: 0.5,
             lambda: next(epochs), Balance(lambda: 0.5, beside=beside),
             TERMS,
         )  # fmt: skip
@@ -152,6 +154,19 @@ class Replica:
 
         self.store.command = late  # type: ignore[method-assign]
         return gate.set
+
+    def lose_answer_to_acquire(self) -> None:
+        """The next time it asks for the lease Redis gives it, and nobody hears of it."""
+        script = self.store.script
+
+        async def unheard(asked: Script, *args: Any, **named: Any) -> Any:
+            answer = await script(asked, *args, **named)
+            if asked is self.scripts.acquire:
+                self.store.script = script  # type: ignore[method-assign]
+                raise StoreError("the connection is gone")
+            return answer
+
+        self.store.script = unheard  # type: ignore[method-assign]
 
     async def leave(self) -> None:
         self.task.cancel()

@@ -107,6 +107,29 @@ async def test_a_writer_that_comes_too_late_gets_back_what_only_it_knows(
             assert len(mirror.copies()) == 23
 
 
+@pytest.mark.parametrize("terms", [1, 2], ids=["the same token again", "another token"])
+async def test_a_writer_that_never_hears_that_it_has_its_lease_again(tmp_path: Path, terms: int) -> None:
+    """Tokens are counted anew in an emptied Redis: in its first term it gets the one that it has."""
+    with standalone(tmp_path) as server:
+        async with group(server.url, movable=False, repeats=False) as pair:
+            await filled(pair)
+            if terms == 2:
+                heir = pair.mirror
+                await pair.writer.leave()
+                await eventually(lambda: heir.role == "writer")
+                pair.join()
+                await pair.converged()
+            writer, mirror = pair.writer, pair.mirror
+            let_go = mirror.stall()
+            writer.lose_answer_to_acquire()
+            empty(server)
+            await eventually(lambda: ("refilled", "lost") in writer.observer.heard)
+            let_go()
+            await goes_on(pair)
+            assert pair.writer is writer
+            assert ("fenced", "") not in writer.observer.heard
+
+
 async def test_what_nobody_knows_any_more_is_given_up_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -44,9 +44,9 @@ def test_a_part_answers_for_itself() -> None:
     health.succeeded("b", False, 12.0)
     assert health.up
     health.failed("timeout", "b", 11.0, 20.0)
-    health.succeeded("c", True, 32.9)
+    health.succeeded("c", True, 23.9)
     assert not health.up
-    health.succeeded("c", False, 33.0)  # 11 s for a command, 2 s of quiet
+    health.succeeded("c", False, 24.0)  # 2 s for a command of 11 s, 2 s of quiet
     assert health.up
 
 
