@@ -40,7 +40,7 @@ async def test_a_replica_that_joins_later_loads_what_is_there(tmp_path: Path) ->
             third = fleet.join()
             await fleet.converged()
             assert len(third.copies()) == 100
-            assert third.observer.heard == [("loaded", "start")]
+            await eventually(lambda: third.observer.heard == [("loaded", "start")])
 
 
 async def test_a_dead_writer_is_succeeded_without_loss_or_doubling(tmp_path: Path) -> None:

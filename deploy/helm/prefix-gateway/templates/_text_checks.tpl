@@ -23,7 +23,7 @@
 {{- $redis := regexFind "^[a-z+]+://[^/?]*" $v.redis.external.url -}}
 {{- include "pg.checkHosts" (dict "where" "redis.external.url" "hosts" (splitList "," (regexReplaceAll "^.*(//|@)" $redis ""))) -}}
 {{- range $who := list "clients" "admins" "monitoring" -}}
-{{- range get $v.networkPolicy $who -}}
+{{- range get $v.networkPolicy $who | default list -}}
 {{- if and .ipBlock (or (hasKey . "podSelector") (hasKey . "namespaceSelector")) -}}
 {{- fail (printf "networkPolicy.%s: an ipBlock stands alone: make podSelector and namespaceSelector a peer of their own" $who) -}}
 {{- end -}}
