@@ -174,8 +174,9 @@ class World:
     # replicas
 
     async def _mirror(self) -> None:
+        """Not those who still think that they write: nobody does both, into one index."""
         for replica in self._replicas:
-            if replica is not self._writer:
+            if replica.writer is None:
                 await replica.mirror.step(0.001)
 
     async def _take_over(self, place: int, orderly: bool) -> None:

@@ -280,9 +280,9 @@ class Writer:
         if outcome is Outcome.VOIDED:
             raise Voided
         own = Own(self.origin, self._known())
+        # whatever becomes of the answer to what follows: should it go on writing, then with its whole books
+        self._give_up_queue("lost")
         if outcome is Outcome.LOST:
-            # whatever becomes of the answer to what follows, the books are not there
-            self._give_up_queue("lost")
             grant = await self._shelf.acquire(self._owner, self._terms.lease_s, own)
         else:
             grant = await self._shelf.resume(self._owner, self._terms.lease_s, own)
@@ -297,7 +297,6 @@ class Writer:
         )
         self.token, self._epoch, self._number = grant.token, grant.epoch, grant.number
         self._leased_until = self._clock() + self._terms.lease_s
-        self._give_up_queue("lost")
 
     def _give_up_queue(self, reason: str) -> None:
         self._queue.clear()

@@ -133,22 +133,26 @@ async def test_books_are_written_loaded_mirrored_and_compared_in_slices(tmp_path
         await store.close()
 
 
+async def written(store: Store) -> tuple[Shelf, PrefixIndex, BookSink, Writer]:
+    """Redis, an index and books that all know the same."""
+    shelf, index = Shelf(store, W, load_scripts()), index_of()
+    sink = BookSink(W, index, "m", 16)
+    await believe(sink)
+    grant = await shelf.acquire("one", 60)
+    assert grant is not None
+    writer = Writer(
+        shelf, "one", grant, whole=sink.whole, known=lambda: len(sink.ledger), new_epoch=lambda: b"e1",
+        observer=Refills(), clock=time.monotonic, terms=Terms(), refill="first contact",
+    )  # fmt: skip
+    await writer.flush()
+    return shelf, index, sink, writer
+
+
 async def test_what_differs_is_counted(tmp_path: Path) -> None:
     """Each kind of difference between Redis' holdings, Redis' names and the index, by hand."""
     with standalone(tmp_path) as server:
         store = Store(parse_store_url(server.url), timeout=10)
-        shelf = Shelf(store, W, load_scripts())
-        index = index_of()
-        sink = BookSink(W, index, "m", 16)
-        await believe(sink)
-        grant = await shelf.acquire("one", 60)
-        assert grant is not None
-        writer = Writer(
-            shelf, "one", grant, whole=sink.whole, known=lambda: len(sink.ledger),
-            new_epoch=lambda: b"e1", observer=Refills(), clock=time.monotonic, terms=Terms(),
-            refill="first contact",
-        )  # fmt: skip
-        await writer.flush()
+        shelf, index, sink, writer = await written(store)
         (_, once), (_, other), *_ = sink.ledger.whole().blocks()
         key, neighbour = once.keys[0], other.keys[0]
         index.remove(W, [key])  # one copy of two: miscounted
@@ -166,18 +170,7 @@ async def test_a_worker_that_moves_is_busy_and_compared_no_further(tmp_path: Pat
     """Not one page more than it stood still for; and who asks for several waits once."""
     with standalone(tmp_path) as server:
         store = Store(parse_store_url(server.url), timeout=10)
-        shelf = Shelf(store, W, load_scripts())
-        index = index_of()
-        sink = BookSink(W, index, "m", 16)
-        await believe(sink)
-        grant = await shelf.acquire("one", 60)
-        assert grant is not None
-        writer = Writer(
-            shelf, "one", grant, whole=sink.whole, known=lambda: len(sink.ledger),
-            new_epoch=lambda: b"e1", observer=Refills(), clock=time.monotonic, terms=Terms(),
-            refill="first contact",
-        )  # fmt: skip
-        await writer.flush()
+        shelf, index, _, writer = await written(store)
         clock = iter([0.0, 4.9, 5.0, 5.1])  # made; then asked after each try
         patience = Deadline(5.0, clock=lambda: next(clock))
         stands = iter([writer.head, None, writer.head, None, None])  # before, and behind the first page
