@@ -39,6 +39,7 @@ from gateway.api.state_gauges import Bounds
 from gateway.api.timed_encoders import timed
 from gateway.api.tracing import Tracer
 from gateway.api.traffic import Traffic
+from gateway.api.zeros import Zeros
 from gateway.auth.admin import AdminGuard
 from gateway.auth.limits import LocalLimiter
 from gateway.auth.shared_limits import SharedLimiter
@@ -281,6 +282,10 @@ def build(settings: Settings) -> App:
     view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)
     watching = Watching(view, readiness, Bounds(settings.index_max_blocks, settings.queue_size), clock)
     watching.export(metrics, registry, guard)
+    options = serve_options(settings)
+    zeros = Zeros(metrics, lambda model: table.of(model).name, shared=store is not None)
+    zeros.door(options.door)
+    registry.subscribe(zeros)
     pins = ResponsePins(clock, RedisPins(store) if store is not None else None)
     pages = Pages(settings.cors_origins)
     service = ProxyService(
@@ -288,7 +293,7 @@ def build(settings: Settings) -> App:
         client,
         Recorders(*_recorders(settings, metrics, followers, registry), traffic, *watching.recorders),
         read_prompt,
-        options=serve_options(settings),
+        options=options,
         gate=security.gate,
         tracer=tracer,
         pins=pins,
@@ -333,7 +338,9 @@ def build(settings: Settings) -> App:
             )
         ),
         security=security,
-        reloader=Reloader(settings, specs, registry, service, table, security, visitor, random, observer),
+        reloader=Reloader(
+            settings, specs, registry, service, table, security, visitor, random, observer, zeros
+        ),
         registry=registry,
         router=router,
         index=index,

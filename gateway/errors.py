@@ -26,6 +26,12 @@ GatewayError
 
 from __future__ import annotations
 
+STORE_FAILURES = (
+    "unavailable", "timeout", "certificate", "auth", "forbidden", "readonly", "out_of_memory", "refused",
+    "unreadable",
+)  # fmt: skip
+"""What a StoreError may be (`kind`)."""
+
 
 class GatewayError(Exception):
     """Root of all. `status`, `type` and `code` shape the OpenAI error body when it reaches a client."""
@@ -147,8 +153,7 @@ class ConfigError(GatewayError):
 
 
 class StoreError(GatewayError):
-    """`kind` is one of ``unavailable``, ``timeout``, ``certificate``, ``auth``, ``forbidden``,
-    ``readonly``, ``out_of_memory``, ``refused``."""
+    """`kind` is one of STORE_FAILURES."""
 
     def __init__(self, message: str, *, kind: str = "unavailable") -> None:
         super().__init__(message)

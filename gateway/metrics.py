@@ -6,14 +6,16 @@ that state when Prometheus scrapes (`LiveState`), so that they can't drift from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.meters import Count, Counter, Histogram, Spread
+from gateway.types import Reason
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 GAP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -22,6 +24,17 @@ DECISION_SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01
 
 WORKER = ("model", "worker")
 
+FAILURES = (
+    ("upstream_error", 500), ("upstream_error", 502), ("upstream_error", 503), ("timeout", 504),
+    ("busy", 429), ("internal_error", 500),
+)  # fmt: skip
+"""How requests that a worker was given fail: outcomes and codes that count from zero."""
+UNROUTED = (
+    ("upstream_error", 503), ("busy", 429), ("internal_error", 500),
+    ("client_error", 400), ("client_error", 401), ("client_error", 404), ("client_error", 429),
+)  # fmt: skip
+"""How those end that no worker was given."""
+
 
 class Metrics:
     """The exporter. One per process, on a registry of its own; nothing is registered at import time."""
@@ -29,7 +42,9 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()
         self._per_worker: dict[tuple[str, str], PerWorker] = {}
-        self.unrouted = Ends(self, "", "")
+        self.endpoints: set[str] = set()
+        """Those that requests come for."""
+        self.unrouted = Ends(self, "", "", UNROUTED)
         self._of_workers: list[Counter | Histogram] = []
         self._decisions: dict[tuple[str, str, str], PerDecision] = {}
 
@@ -226,7 +241,15 @@ class Metrics:
             return self._per_worker[model, worker]
         except KeyError:
             bound = self._per_worker[model, worker] = PerWorker(self, model, worker)
+            for endpoint in self.endpoints:
+                bound.expect(endpoint)
             return bound
+
+    def expect(self, endpoint: str) -> None:
+        """Requests for it come, or may: failures are counted from zero, at every worker."""
+        self.endpoints.add(endpoint)
+        for ends in (self.unrouted, *self._per_worker.values()):
+            ends.expect(endpoint)
 
     def forget(self, worker: str) -> None:
         """A worker that left for good takes its series along."""
@@ -239,6 +262,8 @@ class Metrics:
         key = (model, policy, reason)
         bound = self._decisions.get(key)
         if bound is None:
+            for other in get_args(Reason):
+                self.decisions.labels(model, policy, other)
             bound = self._decisions[key] = PerDecision(
                 self.decisions.labels(*key), self.decision_seconds.labels(model)
             )
@@ -262,16 +287,26 @@ class End:
 class Ends:
     """How the requests of one (model, worker) ended. Both are empty for those that no worker was given."""
 
-    __slots__ = ("_ends", "_metrics", "_model", "_worker")
+    __slots__ = ("_ends", "_failures", "_metrics", "_model", "_worker")
 
-    def __init__(self, metrics: Metrics, model: str, worker: str) -> None:
+    def __init__(
+        self, metrics: Metrics, model: str, worker: str, failures: Sequence[tuple[str, int]] = FAILURES
+    ) -> None:
         self._metrics, self._model, self._worker = metrics, model, worker
+        self._failures = failures
         self._ends: dict[tuple[str, str, int], End] = {}
+
+    def expect(self, endpoint: str) -> None:
+        """Its failures are counted from zero."""
+        for outcome, code in self._failures:
+            self._metrics.requests.labels(endpoint, self._model, self._worker, outcome, code)
 
     def end(self, endpoint: str, outcome: str, code: int) -> End:
         key = (endpoint, outcome, code)
         end = self._ends.get(key)
         if end is None:
+            if endpoint not in self._metrics.endpoints:
+                self._metrics.expect(endpoint)
             metrics, model, worker = self._metrics, self._model, self._worker
             end = self._ends[key] = End(
                 metrics.requests.labels(endpoint, model, worker, outcome, str(code)),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from gateway.api.serve import ProxyService
+from gateway.api.zeros import Zeros
 from gateway.errors import ConfigError
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import WorkerSpec
@@ -51,6 +52,7 @@ class Reloader:
     visitor: Visitor
     random: Random
     observer: RoutingObserver
+    zeros: Zeros
     _started_with: Settings = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +65,7 @@ class Reloader:
         specs, options = worker_specs(new), serve_options(new)
         waiting = self.security.reload(new)
         self.service.reconfigure(options)
+        self.zeros.door(options.door)
         self.visitor.authorization = options.worker_authorization
         # a policy that was switched through admin stays, unless the settings speak of policies anew
         if changed & {"policy", "policy_params", "model_policies", "shadow_policy"}:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NewType, Protocol, TypeAlias
+from typing import Literal, NewType, Protocol, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,9 @@ WorkerId = NewType("WorkerId", str)
 
 EngineHash: TypeAlias = int | bytes
 """An engine's own name of a block. Opaque: never compared across engines, never rooted in ours."""
+
+Reason: TypeAlias = Literal["match", "load", "media", "cold", "only", "last_resort", "unread"]
+"""Why a worker was chosen (gateway.routing.weighing), or that nothing was known of the prompt."""
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds, monotonic. Passed in, so that tests and simulations own the time."""

@@ -12,7 +12,7 @@ from gateway.events.stream import EventStream, Position, Verdict
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.mirror import Mirror
 from gateway.index.replication.shelf import Grant, Scripts, Shelf
-from gateway.index.replication.writer import Terms, Writer
+from gateway.index.replication.writer import Refill, Terms, Writer
 from gateway.kv.codec import decode_batch, encode_batch
 from gateway.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KVEvent
 from gateway.kv.keys import block_keys, pack_tokens, root_key
@@ -122,7 +122,7 @@ class Replica:
             self.index.clear(W)
         else:
             self._stream = EventStream(snapshot.position)
-        sink.writer = self.writer = self._writer(grant, sink, "" if snapshot is not None else "no books")
+        sink.writer = self.writer = self._writer(grant, sink, None if snapshot is not None else "no books")
         if hears:
             await self.catch_up()
         return True
@@ -154,7 +154,7 @@ class Replica:
     def refilled(self, reason: str) -> None:
         self.refills.append(reason)
 
-    def _writer(self, grant: Grant, sink: BookSink, refill: str) -> Writer:
+    def _writer(self, grant: Grant, sink: BookSink, refill: Refill | None) -> Writer:
         return Writer(
             self.shelf, self.name, grant, whole=sink.whole, known=lambda: len(sink.ledger),
             new_epoch=lambda: next(self._epochs),

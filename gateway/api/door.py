@@ -82,6 +82,11 @@ class Door:
         initials |= {ord("_")} if ord("-") in initials else set()
         put(self, "_initials", frozenset(range(256) if b"" in self._prefixes else initials))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that can be taken out, as it is then called."""
+        return (*sorted(self._flat), *(name for name, _ in self._nested), *map(str.lower, self.headers))
+
     @classmethod
     def open(cls) -> Door:
         """Lets everything through."""

@@ -7,7 +7,7 @@ door lets through for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -44,6 +44,10 @@ class Limiter(Protocol):
 
 
 class GateObserver(Protocol):
+    def known(self, keys: Iterable[str]) -> None:
+        """Ids of keys that may be shown from now on."""
+        ...
+
     def unauthorized(self) -> None: ...
 
     def limited(self, key: str) -> None: ...
@@ -144,10 +148,20 @@ class Gate:
     """`authenticator` may be exchanged; while it is None, nobody has to show a key."""
 
     def __init__(self, authenticator: Authenticator | None, limiter: Limiter, observer: GateObserver) -> None:
-        self.authenticator = authenticator
         self._limiter = limiter
         self._observer = observer
+        self.authenticator = authenticator
         self._doors: dict[tuple[Door, tuple[str, ...]], Door] = {}
+
+    @property
+    def authenticator(self) -> Authenticator | None:
+        return self._authenticator
+
+    @authenticator.setter
+    def authenticator(self, authenticator: Authenticator | None) -> None:
+        self._authenticator = authenticator
+        if authenticator is not None:
+            self._observer.known(key.id for key in authenticator.keyring.keys)
 
     async def enter(self, headers: Headers, endpoint: ProxiedEndpoint) -> Visit:
         """Raises Unauthorized or RateLimited. Who enters must leave."""
@@ -165,10 +179,10 @@ class Gate:
 
     async def identify(self, headers: Headers) -> ApiKey | None:
         """Raises Unauthorized."""
-        if self.authenticator is None:
+        if self._authenticator is None:
             return None
         try:
-            return await self.authenticator(headers)
+            return await self._authenticator(headers)
         except Unauthorized:
             self._observer.unauthorized()
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gateway.api.record import Recorder, RequestRecord
 from gateway.meters import Count
@@ -140,22 +140,25 @@ class MetricsObserver:
         self._metrics.promise_drift_tokens.labels(worker, direction).inc(abs(promised - cached))
 
     def parity(self, model: str, own: int, reported: int) -> None:
-        if own != reported:
-            self._metrics.tokenizer_checks.labels(model, "mismatch").inc()
-            return
         agreed = self._agreed.get(model)
         if agreed is None:
+            self._metrics.tokenizer_checks.labels(model, "mismatch")
             agreed = self._agreed[model] = self._metrics.tokenizer_checks.labels(model, "match")
-        agreed.value += 1
+        if own == reported:
+            agreed.value += 1
+        else:
+            self._metrics.tokenizer_checks.labels(model, "mismatch").inc()
 
     def degraded(self, worker: WorkerId, degraded: bool) -> None:
         # the gauge reads the drift itself; here a person is told when it turns
         log.warning("promises fail" if degraded else "promises come true again", extra={"worker": worker})
 
     def shadowed(self, model: str, policy: str, agrees: bool, gain_tokens: float) -> None:
-        self._metrics.shadow.labels(model, policy, "true" if agrees else "false").inc()
-        metric = self._metrics.shadow_gain if gain_tokens >= 0 else self._metrics.shadow_loss
-        metric.labels(model, policy).inc(abs(gain_tokens))
+        metrics = self._metrics
+        yes, no = (metrics.shadow.labels(model, policy, word) for word in ("true", "false"))
+        (yes if agrees else no).inc()
+        gain, loss = (metric.labels(model, policy) for metric in (metrics.shadow_gain, metrics.shadow_loss))
+        (gain if gain_tokens >= 0 else loss).inc(abs(gain_tokens))
 
 
 class GateMetrics:
@@ -163,6 +166,13 @@ class GateMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+
+    def known(self, keys: Iterable[str]) -> None:
+        """Each counts from zero."""
+        metrics = self._metrics
+        for key in keys:
+            for counter in (metrics.key_requests, metrics.key_tokens, metrics.key_limited):
+                counter.labels(key)
 
     def unauthorized(self) -> None:
         self._metrics.unauthorized.inc()
@@ -197,7 +207,10 @@ class EventMetrics:
     def followed(self, worker: WorkerId) -> None:
         """Zeros of what may never happen: a rate or an alert needs a sample before the first."""
         metrics = self._metrics
-        for counter in (metrics.event_gaps, metrics.event_replays_failed, metrics.events_malformed):
+        for counter in (
+            metrics.event_batches, metrics.event_blocks,
+            metrics.event_gaps, metrics.event_replays_failed, metrics.events_malformed,
+        ):  # fmt: skip
             counter.labels(worker)
         for reason in ("restarted", "lost"):
             metrics.event_epochs.labels(worker, reason)

@@ -23,7 +23,7 @@ from gateway.events.share_observers import Mirrored, Written
 from gateway.events.turn import Turn
 from gateway.index.replication.mirror import Mirror, MirrorState
 from gateway.index.replication.shelf import NOTHING, Grant, Own, Shelf
-from gateway.index.replication.writer import Fenced, Voided, Writer, Yields
+from gateway.index.replication.writer import Fenced, Refill, Voided, Writer, Yields
 from gateway.types import WorkerId
 
 log = logging.getLogger(__name__)
@@ -171,28 +171,28 @@ class SharedFollower:
         """Writes until it is fenced off. Raises StoreError while taking over."""
         await _end(self._mirroring)
         self._mirroring = None
-        refill = "first contact" if self._following is not None else await self._begin_following(grant)
+        refill: Refill | None = (
+            "first contact" if self._following is not None else await self._begin_following(grant)
+        )
         sink = self._sink
         assert sink is not None  # noqa: S101 (following and sink come and go together)
         self._origin = grant.origin
         sink.writer = writer = self._make_writer(grant, sink, refill)
         self._share.balance.took(self._worker)
         self._share.observer.took_over(self._worker)
-        log.info(
-            "this replica writes a worker's blocks", extra={"worker": self._worker, "refill": refill or None}
-        )
+        log.info("this replica writes a worker's blocks", extra={"worker": self._worker, "refill": refill})
         try:
             await self._write(writer)
         finally:
             self._share.balance.dropped(self._worker)
 
-    async def _begin_following(self, grant: Grant) -> str:
+    async def _begin_following(self, grant: Grant) -> Refill | None:
         """From the books in Redis; where it has none, from those kept here, or from nothing. Gives why Redis
-        is to be filled again; empty where it has all."""
+        is to be filled again; None where it has all."""
         await self._mirror.settle()
         if (snapshot := await self._load(grant)) is not None:
             self._follow(snapshot)
-            return ""
+            return None
         kept, self._kept = self._keepsake(), None
         if kept is not None:
             self._sink = kept.sink
@@ -326,7 +326,7 @@ class SharedFollower:
         if self._mirroring is None:
             self._mirroring = asyncio.create_task(self._mirror.run(), name=f"mirror of {self._worker}")
 
-    def _make_writer(self, grant: Grant, sink: BookSink, refill: str) -> Writer:
+    def _make_writer(self, grant: Grant, sink: BookSink, refill: Refill | None) -> Writer:
         share = self._share
         return Writer(
             self.shelf,

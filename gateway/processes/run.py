@@ -14,7 +14,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import uvloop
@@ -207,6 +207,9 @@ class _Signals:
 
 class _Nobody:
     """Hears of no client: those come to the processes."""
+
+    def known(self, keys: Iterable[str]) -> None:
+        pass
 
     def unauthorized(self) -> None:
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
 
 import msgspec
 
@@ -75,15 +75,21 @@ def too_long(chars: int) -> TokenPrompt:
     return TokenPrompt(array("I", bytes(4 * (chars // _CHARS_PER_TOKEN))), 0)
 
 
+Untokenised: TypeAlias = Literal[
+    "busy", "failed", "many", "media", "no_worker", "refused", "resting", "truncated", "unreadable"
+]
+UNTOKENISED: tuple[Untokenised, ...] = get_args(Untokenised)
+
+
 class NotTokenised(tuple[TokenPrompt, ...]):
     """An encoder's answer where it has no tokens, and knows why: empty, as [] is."""
 
-    kind: str
-    """One word, of few: a metric's label."""
+    kind: Untokenised
+    """A metric's label."""
     why: str
     """For a person."""
 
-    def __new__(cls, kind: str, why: str) -> Self:
+    def __new__(cls, kind: Untokenised, why: str) -> Self:
         made = super().__new__(cls)
         made.kind, made.why = kind, why
         return made

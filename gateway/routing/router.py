@@ -45,7 +45,7 @@ from gateway.routing.slow_start import slowed
 from gateway.routing.table import PolicyTable
 from gateway.routing.upkeep import IndexMembers, Upkeep
 from gateway.routing.weighing import Reading, Weighing
-from gateway.types import Clock, Usage, WorkerId
+from gateway.types import Clock, Reason, Usage, WorkerId
 
 _VERDICTS = {
     Outcome.UPSTREAM_ERROR: Verdict.FAILURE,
@@ -368,6 +368,6 @@ class Router:
             self._admission.leave(place)
 
 
-def _reason(reading: Reading, weighing: Weighing) -> str:
+def _reason(reading: Reading, weighing: Weighing) -> Reason:
     read = reading.prompts or weighing.by_media or weighing.last_resort
     return weighing.reason if read else "unread"

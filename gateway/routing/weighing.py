@@ -14,7 +14,7 @@ from gateway.routing.keys import PromptKeys
 from gateway.routing.media import Marks
 from gateway.routing.policy import Policy, RequestShape
 from gateway.routing.table import Slot
-from gateway.types import CacheScope, WorkerId
+from gateway.types import CacheScope, Reason, WorkerId
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class Weighing(msgspec.Struct, frozen=True):
         return max(self.matches.values(), default=0)
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Reason:
         """Why the winner: ``match`` (nobody holds more), ``load`` (another holds more and would answer
         later), ``media`` (it has prefilled the prompt's images or sounds), ``cold`` (nobody holds anything),
         ``only`` (no other candidate), ``last_resort`` (nobody is trusted)."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import islice
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from gateway.errors import StoreError
 from gateway.index.replication.shelf import UNREADABLE, Entry, Head, Shelf
@@ -27,6 +27,11 @@ BLOCK_S = 1.0
 """A stream that is silent so long is asked whether it is still the same."""
 SLICE = 250
 """Blocks of a page, or of batches, that are taken in at one go."""
+
+
+Load: TypeAlias = Literal["start", "reload", "gap", "drift"]
+LOADS: tuple[Load, ...] = get_args(Load)
+"""Why a worker's blocks are loaded whole."""
 
 
 class MirroredIndex(Protocol):
@@ -166,7 +171,7 @@ class Mirror:
         self._epoch, self._number, self._token = entry.epoch, entry.number, entry.token
         return True
 
-    async def _load(self, reason: str) -> None:
+    async def _load(self, reason: Load) -> None:
         """From Redis, page by page; the index holds what has come so far."""
         loop = asyncio.get_running_loop()
         began, worker = loop.time(), self._shelf.worker

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from gateway.errors import StoreError
 from gateway.index.replication.delta import Delta
@@ -25,6 +25,11 @@ BATCH = 1000
 """Entries up to which queued batches are sent as one."""
 MAX_QUEUED = 200_000
 """Entries that may wait for Redis; beyond, the books are written anew."""
+
+
+Refill: TypeAlias = Literal["first contact", "no books", "lost", "overflow"]
+REFILLS: tuple[Refill, ...] = get_args(Refill)
+"""Why a worker's books are written whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +108,10 @@ class Writer:
         observer: WriterObserver,
         clock: Clock,
         terms: Terms,
-        refill: str = "",
+        refill: Refill | None = None,
         duty: Duty | None = None,
     ) -> None:
-        """`refill` says why the books are to be written whole first; empty where Redis has them."""
+        """`refill` says why the books are to be written whole first; None where Redis has them."""
         self._duty = duty if duty is not None else NoDuty()
         self._shelf = shelf
         self._owner = owner
@@ -116,7 +121,7 @@ class Writer:
         self._observer = observer
         self._clock = clock
         self._terms = terms
-        self._refill = refill
+        self._refill: Refill | None = refill
         self.token, self._epoch, self._number = grant.token, grant.epoch, grant.number
         self.origin = grant.origin
         self._queue: deque[Delta] = deque()
@@ -232,9 +237,10 @@ class Writer:
     async def _write_whole(self) -> None:
         """The books of now. Those who load meanwhile see it is not complete until the last part."""
         reason = self._refill
+        assert reason is not None  # noqa: S101 - asked for where there is one
         parts = self._whole()
         self._queue.clear()
-        self._queued, self._sending, self._refill = 0, None, ""
+        self._queued, self._sending, self._refill = 0, None, None
         sent, part = 0, next(parts, None)
         try:
             while part is not None:
@@ -298,7 +304,7 @@ class Writer:
         self.token, self._epoch, self._number = grant.token, grant.epoch, grant.number
         self._leased_until = self._clock() + self._terms.lease_s
 
-    def _give_up_queue(self, reason: str) -> None:
+    def _give_up_queue(self, reason: Refill) -> None:
         self._queue.clear()
         self._queued, self._sending, self._refill = 0, None, reason
         self._filled.set()

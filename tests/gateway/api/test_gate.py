@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
@@ -48,9 +48,13 @@ OPTIONS = ServeOptions(
 
 @dataclass
 class Told:
+    known_keys: list[str] = field(default_factory=list)
     unauthorized_count: int = 0
     limited_keys: list[str] = field(default_factory=list)
     used: list[tuple[str, int]] = field(default_factory=list)
+
+    def known(self, keys: Iterable[str]) -> None:
+        self.known_keys += keys
 
     def unauthorized(self) -> None:
         self.unauthorized_count += 1

@@ -164,7 +164,10 @@ def test_a_request_that_no_worker_was_given_leaves_no_series_of_tokens() -> None
     metrics = Metrics()
     MetricsRecorder(metrics).record(record(worker=None, status=404, outcome=Outcome.CLIENT_ERROR))
     samples = {
-        sample.name: sample.value for family in metrics.registry.collect() for sample in family.samples
+        sample.name: sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.value or sample.name != "gateway_requests_total"
     }
     assert samples["gateway_requests_total"] == 1
     assert samples["gateway_request_seconds_count"] == 1

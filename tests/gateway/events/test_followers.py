@@ -35,6 +35,8 @@ async def test_the_counters_of_a_followed_worker_begin_at_zero(free_port: Callab
         if "worker" in sample.labels and sample.name.endswith("_total")
     }
     assert shown == {
+        ("gateway_event_batches_total", "http://follows:1"): 0,
+        ("gateway_event_blocks_total", "http://follows:1"): 0,
         ("gateway_event_gaps_total", "http://follows:1"): 0,
         ("gateway_event_replays_failed_total", "http://follows:1"): 0,
         ("gateway_events_malformed_total", "http://follows:1"): 0,
