@@ -354,11 +354,13 @@ def test_consistent_hashing_spreads_keys() -> None:
 
 def test_tree_threshold() -> None:
     policy = TreeThreshold()
-    balanced = loads(
-        {"requests": 60, "cached_blocks": 9}, {"requests": 10, "cached_blocks": 5}, {"cached_blocks": 7}
-    )
+    balanced = requests(60, 10, 0)
     assert policy.score(SHAPE, balanced, [0, 301, 10]) == [0.0, -301.0, -10.0]
-    assert policy.score(SHAPE, balanced, [0, 300, 10]) == [9.0, 5.0, 7.0]  # not above 0.3: smallest tree
+    assert policy.score(SHAPE, balanced, [0, 300, 10]) == [0.0, 0.0, 0.0]  # not above 0.3: smallest tree
+    policy.chosen(SHAPE, balanced, [0, 300, 10], 1)
+    policy.chosen(SHAPE, balanced, [100, 0, 10], 0)
+    policy.chosen(SHAPE, balanced, [1000, 0, 10], 0)  # all of it is there: nothing grows
+    assert policy.score(SHAPE, balanced, [0, 300, 10]) == [900.0, 700.0, 0.0]
     assert policy.score(SHAPE, requests(65, 0), [900, 0]) == [65.0, 0.0]  # out of balance: affinity is off
     assert policy.score(SHAPE, requests(200, 135), [900, 0]) == [-900.0, 0.0]  # 65 apart, below 1.5 ×
 
