@@ -128,7 +128,7 @@ image-steps: $(VENV)/.dev ## the Dockerfile's steps in a fresh Debian (debootstr
 	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_image_steps.py
 .PHONY: soak streams leaving fuzz image-steps
 
-bench: $(VENV)/.run ## what a router costs, ours and each installed peer, into the docs' pages; BENCH_PYTHON=… runs ours
+bench: $(VENV)/.run ## what a router costs, ours, bare Python and each installed peer, into the docs' pages; BENCH_PYTHON=… runs ours
 	@exec $(BIN)/python -m benchmarks.wire $(BENCH_ARGS)
 
 bench-python: ## an environment on the system's own Python (SYSTEM_PYTHON), for BENCH_PYTHON=.cache/bench/bin/python
@@ -151,4 +151,10 @@ bench-peers: ## the peers of `make bench` and `make live-study`, each in its own
 	  test -x .cache/peers/$$peer/bin/python || $(PYTHON) -m venv .cache/peers/$$peer; \
 	  .cache/peers/$$peer/bin/python -m pip install -q --disable-pip-version-check $$peer || echo "$$peer: left out"; \
 	done
+	test -x .cache/peers/dynamo/bin/python || $(PYTHON) -m venv .cache/peers/dynamo
+	.cache/peers/dynamo/bin/python -m pip install -q --disable-pip-version-check ai-dynamo-runtime==$(DYNAMO) $(DYNAMO_NEEDS) && \
+	  .cache/peers/dynamo/bin/python -m pip install -q --disable-pip-version-check --no-deps ai-dynamo==$(DYNAMO) || echo "dynamo: left out"
+# of what it names, its frontend and its mock workers import no more than this
+DYNAMO := 1.6.1
+DYNAMO_NEEDS := msgspec packaging prometheus-client pyyaml pyzmq uvloop
 .PHONY: bench live-study bench-peers calls

@@ -23,27 +23,46 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.fleet import free_port, free_row
 from benchmarks.wire.bench import CHUNKS, INTERVAL, Bench, Figures, running
+from benchmarks.wire.dynamo import dynamo
 from benchmarks.wire.report import machine, median_rows, table, targets, write_pages
-from benchmarks.wire.routers import PYTHON, Ports, Router, installed_peers, missing_peers, ours, python_of
+from benchmarks.wire.routers import (
+    PEERS,
+    PYTHON,
+    Ports,
+    Router,
+    bare,
+    installed_peers,
+    missing_peers,
+    ours,
+    python_of,
+)
 
 ENGINES = 4
 
 
-def play(bench: Bench, routers: list[Router], rounds: int) -> list[dict[str, Figures]]:
+class Measuring(Protocol):
+    def measure(self, router: Router | None, known: Figures | None = None) -> Figures: ...
+
+
+def play(bench: Measuring, routers: list[Router], rounds: int) -> list[dict[str, Figures]]:
+    """One row a router in each round; one that failed in any of its parts has none."""
     found = []
     for n in range(rounds):
-        rows = {"direct": bench.measure(None)}
+        rows, failed = {"direct": bench.measure(None)}, set[str]()
         for router in routers:
+            if router.name in failed:
+                continue
             print(f"round {n + 1} of {rounds}: {router.name}", flush=True)
             try:
-                rows[router.name] = bench.measure(router)
+                rows[router.name] = bench.measure(router, rows.get(router.name))
             except RuntimeError as error:
                 print(f"  left out: {error}")
-        found.append(rows)
+                failed.add(router.name)
+        found.append({name: row for name, row in rows.items() if name not in failed})
     return found
 
 
@@ -73,7 +92,9 @@ def main() -> int:
         ports = Ports(engines, [free_port() for _ in engines], free_row(5, Random()), free_port())
         routers = [
             *ours(ports, scratch, two_cores),
+            bare(ports),
             *installed_peers(ports.engines, ports.public, scratch),
+            *dynamo(PEERS, ports.public, scratch),
         ]
         if not two_cores:
             print("no third core, so not measured: two processes on two cores")

@@ -17,7 +17,7 @@ import httpx
 
 from benchmarks.wire.engine import MODEL
 from benchmarks.wire.load import Result, http_request, run, saturate
-from benchmarks.wire.routers import Ports, Router
+from benchmarks.wire.routers import Part, Ports, Router
 
 CHUNKS, INTERVAL = 100, 0.02
 CONNECTIONS = 32
@@ -36,7 +36,7 @@ def prompts(tokens: int, count: int, *, stream: bool, headers: dict[str, str] | 
         body: dict[str, Any] = {
             "model": MODEL,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
-            "max_tokens": 16,
+            "max_tokens": CHUNKS if stream else 16,
         }
         if stream:
             body["stream"] = True
@@ -112,11 +112,11 @@ class Bench:
         self.seconds, self.ports, self.scratch = seconds, ports, scratch
         self.router_cores, self.other_core = cores
 
-    def measure(self, router: Router | None) -> Figures:
-        """One turn of one router; None measures an engine directly. Raises RuntimeError where it does not
-        start."""
+    def measure(self, router: Router | None, known: Figures | None = None) -> Figures:
+        """One turn of one router, added to what another part of it gave; None measures an engine directly.
+        Raises RuntimeError where it does not start."""
         if router is None:
-            return _Turn(self.ports.engines[0], None, {}, self.seconds).all()
+            return _Turn(self.ports.engines[0], None, {}, self.seconds).measure(tuple(Part), {})
         log = self.scratch / "router.log"
         log.write_bytes(b"")
         with ExitStack() as stack:
@@ -126,12 +126,13 @@ class Bench:
             process = stack.enter_context(running(cores, router.command, log))
             self._await_answer(router, process, log)
             self._await_blocks(router)
-            return _Turn(self.ports.public, process.pid, dict(router.headers), self.seconds).all()
+            turn = _Turn(self.ports.public, process.pid, dict(router.headers), self.seconds)
+            return turn.measure(router.parts, known or {})
 
     def _await_answer(
         self, router: Router, process: subprocess.Popen[bytes], log: Path, timeout: float = 60.0
     ) -> None:
-        body = {"model": MODEL, "messages": [{"role": "user", "content": "ready?"}]}
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1}
         url = f"http://127.0.0.1:{self.ports.public}/v1/chat/completions"
         deadline = time.monotonic() + timeout
         while True:
@@ -166,29 +167,48 @@ class _Turn:
     def __init__(self, port: int, pid: int | None, headers: dict[str, str], seconds: float) -> None:
         self._port, self._pid, self._headers, self._seconds = port, pid, headers, seconds
 
-    def all(self) -> Figures:
+    def measure(self, parts: tuple[Part, ...], known: Figures) -> Figures:
         self._load(200, rate=100, seconds=1.0)  # warm-up
-        figures = {"idle": 0.0}
-        figures["idle"] = idle = self._resting()
-        for tokens, rate in ((200, 300.0), (8000, 40.0)):
-            spent, result = self._spent(idle, tokens, 512, rate)
-            figures[f"cpu_us_json_{tokens}"] = spent / max(1, len(result.total)) * 1e6
-            figures[f"failed_json_{tokens}"] = result.failed
-        spent, result = self._spent(idle, 200, 64, 20, stream=True)
+        figures = {**known, "idle": 0.0}
+        figures["idle"] = self._resting()
+        steps = {
+            Part.CHUNK: self._chunk,
+            Part.JSON: self._json,
+            Part.FIRST: self._first,
+            Part.RATE: self._rate,
+        }
+        for part in parts:
+            steps[part](figures)
+        return figures
+
+    def _chunk(self, figures: Figures) -> None:
+        spent, result = self._spent(figures["idle"], 200, 64, 20, stream=True)
         figures["cpu_us_chunk"] = spent / max(1, len(result.total) * CHUNKS) * 1e6
         figures["failed_stream"] = result.failed
-        for name, stream in (("json", False), ("stream", True)):
-            for tokens in (200, 8000):
-                low = self._load(tokens, rate=15, seconds=self._seconds, count=64, stream=stream)
-                _latency(figures, f"{name}_{tokens}", low)
+
+    def _json(self, figures: Figures) -> None:
+        for tokens, rate in ((200, 300.0), (8000, 40.0)):
+            spent, result = self._spent(figures["idle"], tokens, 512, rate)
+            figures[f"cpu_us_json_{tokens}"] = spent / max(1, len(result.total)) * 1e6
+            figures[f"failed_json_{tokens}"] = result.failed
+        self._low(figures, "json", stream=False)
+
+    def _first(self, figures: Figures) -> None:
+        self._low(figures, "stream", stream=True)
         half = self._load(8000, rate=self._half(figures), seconds=self._seconds, count=512, stream=True)
         _latency(figures, "half_8000", half)
         figures["failed_half"] = half.failed
+
+    def _rate(self, figures: Figures) -> None:
         made = prompts(200, 512, stream=False, headers=self._headers)
         for name, fresh in (("per_second", False), ("fresh_per_second", True)):
             asking = saturate(self._port, made, connections=CONNECTIONS, seconds=self._seconds, fresh=fresh)
             figures[name] = asyncio.run(asking)
-        return figures
+
+    def _low(self, figures: Figures, name: str, *, stream: bool) -> None:
+        for tokens in (200, 8000):
+            low = self._load(tokens, rate=15, seconds=self._seconds, count=64, stream=stream)
+            _latency(figures, f"{name}_{tokens}", low)
 
     @staticmethod
     def _half(figures: Figures) -> float:

@@ -17,6 +17,8 @@ from typing import cast
 
 import uvloop
 
+from benchmarks.wire.framing import body_length
+
 MODEL = "mock"
 USAGE = {"prompt_tokens": 200, "completion_tokens": 16, "total_tokens": 216}
 """As engines report it that were not asked for cached tokens: this one has no cache to tell of."""
@@ -83,8 +85,7 @@ class Engine(asyncio.Protocol):
         data = self._pending + data
         while (end := data.find(b"\r\n\r\n")) >= 0:
             head = data[:end].lower()
-            at = head.find(b"content-length:")
-            length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            length = body_length(head) or 0
             if len(data) < end + 4 + length:
                 break
             self._answer(head, data[end + 4 : end + 4 + length])

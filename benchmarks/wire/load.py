@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from benchmarks.wire.framing import Answer
+
 
 @dataclass(slots=True)
 class Result:
     """Times in seconds from the arrival that was due, so that a late generator can't hide a queue."""
 
     first_byte: list[float] = field(default_factory=list)
+    """Of the body: a head alone, which some send before their engine has spoken, tells a client nothing."""
     total: list[float] = field(default_factory=list)
     failed: int = 0
     late_s: float = 0.0
@@ -32,32 +35,17 @@ class _Exchange(asyncio.Protocol):
 
     def send(self, request: bytes) -> asyncio.Future[bool]:
         self.first: float | None = None
-        self._head, self._left, self._tail = b"", -1, b""
-        self._status_ok = False
+        self._answer = Answer()
         self.done: asyncio.Future[bool] = self._loop.create_future()
         self.transport.write(request)
         return self.done
 
     def data_received(self, data: bytes) -> None:
-        if self.first is None:
+        whole = self._answer.feed(data)
+        if self.first is None and (whole or self._answer.begun):
             self.first = self._loop.time()
-        if self._left == -1:
-            self._head += data
-            end = self._head.find(b"\r\n\r\n")
-            if end < 0:
-                return
-            head, data = self._head[:end].lower(), self._head[end + 4 :]
-            self._status_ok = head.startswith(b"http/1.1 200")
-            at = head.find(b"content-length:")
-            self._left = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else -2
-        if self._left >= 0:
-            self._left -= len(data)
-            if self._left <= 0:
-                self._finish(self._status_ok)
-        else:
-            self._tail = (self._tail + data)[-5:]
-            if self._tail == b"0\r\n\r\n":
-                self._finish(self._status_ok)
+        if whole:
+            self._finish(self._answer.ok)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True

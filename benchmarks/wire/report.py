@@ -9,6 +9,7 @@ from textwrap import fill
 from typing import Any
 
 from benchmarks.replay.page import write_between
+from benchmarks.wire.dynamo import NAME as DYNAMO
 
 ROOT = Path(__file__).resolve().parents[2]
 Rows = Mapping[str, Mapping[str, float]]
@@ -20,13 +21,18 @@ def median_rows(rounds: Sequence[Rows]) -> dict[str, dict[str, float]]:
     """Of what was measured in every round."""
     common = [name for name in rounds[0] if all(name in other for other in rounds)]
     return {
-        name: {key: statistics.median(r[name][key] for r in rounds) for key in rounds[0][name]}
+        name: {
+            key: statistics.median(r[name][key] for r in rounds)
+            for key in rounds[0][name]
+            if all(key in other[name] for other in rounds)
+        }
         for name in common
     }
 
 
 def table(rows: Rows) -> str:
-    """Every router; times are what it adds to those of an engine asked directly."""
+    """Every router; times are what it adds to those of an engine asked directly, but for one that has engines
+    of its own: these are in them."""
     head = ["router", "CPU µs, JSON 200", "JSON 8,000", "a chunk", "added p50 / p99 ms, JSON 200"]
     head += ["first byte 200", "first byte 8,000", "the same, half load", "answers/s"]
     head += ["each on a new connection", "resting"]
@@ -36,12 +42,12 @@ def table(rows: Rows) -> str:
             continue
         cells = (
             name,
-            f"{row['cpu_us_json_200']:.0f}",
-            f"{row['cpu_us_json_8000']:.0f}",
-            f"{row['cpu_us_chunk']:.1f}",
+            _cell(row, "cpu_us_json_200", ".0f"),
+            _cell(row, "cpu_us_json_8000", ".0f"),
+            _cell(row, "cpu_us_chunk", ".1f"),
             *(_added(rows, name, key) for key in ("json_200", "stream_200", "stream_8000", "half_8000")),
-            f"{row['per_second']:.0f}",
-            f"{row['fresh_per_second']:.0f}",
+            _cell(row, "per_second", ".0f"),
+            _cell(row, "fresh_per_second", ".0f"),
             f"{100 * row['idle']:.1f} %",
         )
         lines.append("| " + " | ".join(cells) + " |")
@@ -71,6 +77,9 @@ def targets(rows: Rows) -> str:
     if OURS in rows:
         added = _ms(rows, OURS, "p99", "half_8000")
         line("added p99 of the first byte, half load, 8,000 tokens, tokenising", "5 ms", added, 5.0, "ms")
+    if OURS in rows and (theirs := rows.get(DYNAMO, {}).get("p99_ms_half_8000")):
+        ratio = rows[OURS]["p99_ms_half_8000"] / theirs
+        line("that p99, the engines' own time in both", "0.25 × Dynamo's", ratio, 0.25, "×")
     if OURS in rows and EVENTS in rows:
         more = rows[EVENTS]["p99_ms_half_8000"] - rows[OURS]["p99_ms_half_8000"]
         line("what events add to that p99, at half load", "2 ms", more, 2.0, "ms")
@@ -128,4 +137,12 @@ def _ms(rows: Rows, name: str, quantile: str, key: str) -> float:
 
 
 def _added(rows: Rows, name: str, key: str) -> str:
+    if f"p50_ms_{key}" not in rows[name]:
+        return "–"
+    if name == DYNAMO:
+        return "{:.2f} / {:.2f} whole".format(*(rows[name][f"{q}_ms_{key}"] for q in ("p50", "p99")))
     return " / ".join(f"{_ms(rows, name, quantile, key):.2f}" for quantile in ("p50", "p99"))
+
+
+def _cell(row: Mapping[str, float], key: str, form: str) -> str:
+    return format(row[key], form) if key in row else "–"

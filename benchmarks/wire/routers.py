@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from benchmarks.wire.engine import MODEL
@@ -28,6 +29,18 @@ EVENT_RATE = 10_000
 """Blocks that they store a second then, and as many they remove."""
 
 
+class Part(StrEnum):
+    """What can be asked of a router by itself."""
+
+    CHUNK = "chunk"
+    """CPU, of streams that are paced."""
+    JSON = "json"
+    FIRST = "first byte"
+    """Of streams; at half load, which is reckoned from the two before."""
+    RATE = "rate"
+    """As many answers as it manages."""
+
+
 @dataclass(frozen=True, slots=True)
 class Router:
     name: str
@@ -40,6 +53,8 @@ class Router:
     """To wait for, in its index, before it is measured."""
     cores: str = ""
     """Of its own; empty: those of all routers."""
+    parts: tuple[Part, ...] = tuple(Part)
+    """What it is asked for; two of one name are one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +116,13 @@ def python_of(executable: str) -> str:
     return f"{version} ({1e3 * seconds:.1f} ms for a loop of 100,000 dictionary steps)"
 
 
+def bare(ports: Ports) -> Router:
+    """The floor of what our interpreter takes."""
+    engines = [word for port in ports.engines for word in ("--engine", str(port))]
+    command = [PYTHON, "-m", "benchmarks.wire.bare", "--port", str(ports.public), *engines]
+    return Router("bare Python", command)
+
+
 def _serve(ports: Ports, *flags: str, events: bool = False) -> list[str]:
     command = [PYTHON, "-m", "gateway", "serve"]
     command += ["--port", str(ports.public), "--admin-port", str(ports.admin)]
@@ -149,8 +171,8 @@ def installed_peers(engines: Sequence[int], port: int, scratch: Path) -> list[Ro
 def missing_peers(found: Sequence[Router]) -> list[str]:
     return [
         name
-        for name in ("nginx", "sglang-router", "smg", "vllm-router")
-        if name not in {r.name for r in found}
+        for name in ("nginx", "sglang-router", "smg", "vllm-router", "dynamo")
+        if not any(router.name.startswith(name) for router in found)
     ]
 
 

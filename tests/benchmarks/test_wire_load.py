@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from benchmarks.wire.engine import Engine
-from benchmarks.wire.load import http_request, saturate
+from benchmarks.wire.engine import CHUNK, LAST, STREAM_HEAD, Engine
+from benchmarks.wire.load import http_request, run, saturate
 
 pytestmark = pytest.mark.anyio
 
@@ -37,3 +37,25 @@ async def test_a_fresh_connection_asks_once(fresh: bool) -> None:
         assert len(counts) >= sum(counts) >= 2
     else:
         assert len(counts) == 2
+
+
+class Hesitant(asyncio.Protocol):
+    """Sends its head at once, the rest 50 ms later."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(STREAM_HEAD)
+        asyncio.get_running_loop().call_later(0.05, self._transport.write, CHUNK + LAST)
+
+
+async def test_the_first_byte_is_one_of_the_body() -> None:
+    server = await asyncio.get_running_loop().create_server(Hesitant, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        request = http_request("/v1/chat/completions", b"{}")
+        result = await run(port, [request], rate=50, seconds=0.1)
+    assert result.failed == 0
+    assert min(result.first_byte) >= 0.05

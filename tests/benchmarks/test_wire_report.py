@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.wire.bench import cpu_seconds
+from benchmarks.wire.dynamo import NAME as DYNAMO
 from benchmarks.wire.report import (
     BYTES,
     EVENTS,
@@ -67,11 +68,35 @@ def test_targets_stand_against_the_peers_of_the_run() -> None:
     ]
 
 
+def test_a_router_with_engines_of_its_own_keeps_their_time() -> None:
+    """Ours is compared with that as it came, 5 ms of 25, and not with what it adds."""
+    theirs = row(1900.0, 90.0, 2.5, half=25.0)
+    del theirs["fresh_per_second"], theirs["p50_ms_json_200"], theirs["p99_ms_json_200"]
+    rows = {**ROWS, DYNAMO: theirs}
+    (line,) = [one for one in table(rows).splitlines() if one.startswith(f"| {DYNAMO} ")]
+    assert line == (
+        f"| {DYNAMO} | 1900 | 19000 | 90.0 | – | 2.50 / 2.50 whole | 2.50 / 2.50 whole | 2.50 / 25.00 whole "
+        "| 1000 | – | 0.0 % |"
+    )
+    assert (
+        "| that p99, the engines' own time in both | 0.25 × Dynamo's | 0.20 × | kept |"
+        in targets(rows).splitlines()
+    )
+
+
 def test_a_row_is_the_median_of_rounds_that_all_have_it() -> None:
     rounds = [{BYTES: row(n, 1.0, 1.0), "smg": row(1.0, 1.0, 1.0)} for n in (5.0, 9.0)]
     found = median_rows([*rounds, {BYTES: row(6.0, 1.0, 1.0)}])
     assert list(found) == [BYTES]
     assert found[BYTES]["cpu_us_json_200"] == 6.0
+
+
+def test_a_figure_that_one_round_lacks_is_left_out() -> None:
+    part = row(7.0, 1.0, 1.0)
+    del part["per_second"]
+    found = median_rows([{BYTES: row(5.0, 1.0, 1.0)}, {BYTES: part}])
+    assert found[BYTES]["cpu_us_json_200"] == 6.0
+    assert "per_second" not in found[BYTES]
 
 
 def test_the_pages_have_a_place_for_each_table(tmp_path: Path) -> None:
