@@ -30,11 +30,12 @@ from benchmarks.live.words import load_words
 from gateway.routing.registry import DEFAULT_POLICY
 
 PEERS = ("sglang-router", "smg", "vllm-router")
-TIME_SCALES = {"chats": 2.0, "mooncake": 0.25, "agentic": 0.25}
+CHATS = {"chats": ChatShape(), "chats-in-turn": ChatShape(name="chats-in-turn", in_turn=True)}
+TIME_SCALES = {**dict.fromkeys(CHATS, 2.0), "mooncake": 0.25, "agentic": 0.25}
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--only", default="chats,mooncake,agentic", help="Workloads, comma-separated.")
+@click.option("--only", default=",".join(TIME_SCALES), help="Workloads, comma-separated.")
 @click.option("--routers", default="", help="Names to keep, by how they begin.  [default: all]")
 @click.option("--policies", default=f"{DEFAULT_POLICY},round_robin", help="Of ours.")
 @click.option("--peers", default=",".join(PEERS), help="Where installed; nginx is one more.")
@@ -94,8 +95,8 @@ def main(
 def plan_named(name: str, seed: int, requests: int | None) -> Plan:
     """At most `requests` of its turns, in whole conversations. Raises UsageError for an unknown name."""
     words = load_words()
-    if name == "chats":
-        shape = ChatShape()
+    if name in CHATS:
+        shape = CHATS[name]
         if requests is not None:
             shape = replace(shape, conversations=max(1, min(shape.conversations, requests // shape.turns)))
         return chats(shape, words, seed)

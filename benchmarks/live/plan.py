@@ -59,9 +59,14 @@ class ChatShape:
     """Eight turns to 8,000 tokens over eight system prompts. Each conversation pinned to one of four engines
     finds 0.865 of its tokens there: 8 messages and, a fifth of the time, the system prompt are computed."""
 
+    name: str = "chats"
+
     conversations: int = 160
     turns: int = 8
     systems: int = 8
+    in_turn: bool = False
+    """Conversations have the system prompts in turn, so that an engine for two of them is an even load; else
+    each draws its own."""
     system_words: int = 2400
     user_words: int = 640
     answer_tokens: int = 32
@@ -74,13 +79,14 @@ class ChatShape:
 def chats(shape: ChatShape, words: Words, seed: int) -> Plan:
     """Conversations begin at random (Poisson); a turn is due at even steps of the conversation, or at once
     where the answer before it came later than that."""
-    rng = Random(f"chats/{seed}")
+    rng, draw = Random(f"chats/{seed}"), Random(f"chats/{seed}/systems")
     gap = shape.at_once / shape.rate
     turns: list[Turn] = []
     begin = 0.0
     for number in range(shape.conversations):
         begin += rng.expovariate(shape.rate / shape.turns)
-        system = words.text(f"{seed}/system/{number % shape.systems}", shape.system_words)
+        chosen = number % shape.systems if shape.in_turn else draw.randrange(shape.systems)
+        system = words.text(f"{seed}/system/{chosen}", shape.system_words)
         for turn in range(shape.turns):
             turns.append(
                 Turn(
@@ -94,10 +100,10 @@ def chats(shape: ChatShape, words: Words, seed: int) -> Plan:
                 )
             )
     about = (
-        f"{shape.conversations} conversations × {shape.turns} turns over {shape.systems} system prompts, "
-        f"{shape.rate:g} turns/s"
+        f"{shape.conversations} conversations × {shape.turns} turns over {shape.systems} system prompts"
+        f"{' in turn' if shape.in_turn else ''}, {shape.rate:g} turns/s"
     )
-    return Plan("chats", tuple(turns), "a100-8b", 4_000, 0.5, about)
+    return Plan(shape.name, tuple(turns), "a100-8b", 4_000, 0.5, about)
 
 
 def window(turns: Sequence[Turn]) -> float:

@@ -28,7 +28,7 @@ def test_a_word_is_a_token_and_a_name_is_a_text(words: Words) -> None:
 
 def test_chats_wait_for_their_own_answers_and_share_their_system_prompt(words: Words) -> None:
     shape = ChatShape(
-        conversations=10, turns=3, systems=2, rate=6.0, at_once=12, system_words=5, user_words=4
+        conversations=10, turns=3, systems=2, in_turn=True, rate=6.0, at_once=12, system_words=5, user_words=4
     )
     plan = chats(shape, words, seed=1)
     assert [turn.after for turn in plan.turns[:6]] == [None, 0, 1, None, 3, 4]
@@ -41,6 +41,18 @@ def test_chats_wait_for_their_own_answers_and_share_their_system_prompt(words: W
     assert [turn.system for turn in plan.turns[1:3]] == ["", ""]
     assert chats(shape, words, seed=1) == plan
     assert chats(shape, words, seed=2) != plan
+
+
+def test_chats_draw_their_system_prompt(words: Words) -> None:
+    """With each conversation on its own engine of four nearly every system prompt is on every engine, as where
+    peers were measured; in turn, each would be on one."""
+    drawn, in_turn = (
+        [turn.system for turn in plan_named(name, 0, None).turns if not turn.goes_on]
+        for name in ("chats", "chats-in-turn")
+    )
+    assert len({(system, number % 4) for number, system in enumerate(drawn)}) == 31  # of 32
+    assert len({(system, number % 4) for number, system in enumerate(in_turn)}) == 8
+    assert set(drawn) == set(in_turn)
 
 
 def test_slow_engines_are_asked_slowly(words: Words) -> None:
