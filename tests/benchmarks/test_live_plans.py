@@ -44,8 +44,8 @@ def test_chats_wait_for_their_own_answers_and_share_their_system_prompt(words: W
 
 
 def test_chats_draw_their_system_prompt(words: Words) -> None:
-    """With each conversation on its own engine of four nearly every system prompt is on every engine, as where
-    peers were measured; in turn, each would be on one."""
+    """With each conversation on its own engine of four nearly every system prompt is on every engine, as
+    where peers were measured; in turn, each would be on one."""
     drawn, in_turn = (
         [turn.system for turn in plan_named(name, 0, None).turns if not turn.goes_on]
         for name in ("chats", "chats-in-turn")
