@@ -9,12 +9,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway import __version__
 from gateway.api.admin_errors import Refused, in_one_shape
 from gateway.api.body import parse_object
+from gateway.api.exposition import exposition
 from gateway.api.fleet_view import FleetView, WorkerView
 from gateway.api.reference import add_reference
 from gateway.errors import InvalidRequest, ModelNotFound, NotFound
@@ -99,8 +99,8 @@ def create_admin(
     @app.get("/metrics", tags=["health"], response_class=Response)
     async def prometheus(request: Request) -> Response:
         """All metrics, in the text format that the scraper accepts."""
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(metrics), media_type=content_type)
+        text, content_type = await exposition(metrics, request.headers.get("accept", ""))
+        return Response(text, media_type=content_type)
 
     @app.get("/health", tags=["health"])
     async def health() -> dict[str, str]:

@@ -21,8 +21,8 @@ LATENCY = Board(
                 TTFT_BY_SHARE,
                 Panel(
                     "Later than the objective",
-                    "Share of streamed answers that started later than $objective s (a bucket bound: 0.5, 1, "
-                    "2.5, 5 …). The alert's budget is 5 % at 2.5 s.",
+                    "Share of streamed answers that started later than $objective s (a bucket bound: 0.5, 0.8, "
+                    "1, 1.6, 2.5, 5 …). The alert's budget is 5 % at 2.5 s.",
                     (
                         Query(
                             f'1 - sum (rate(gateway_ttft_seconds_bucket{{{MODEL},le="$objective"}}{RATE})) '

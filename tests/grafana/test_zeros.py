@@ -25,7 +25,9 @@ from gateway.settings import Settings
 from grafana.boards import BOARDS
 from grafana.expand import expand
 
-RULES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus" / "rules.yaml"
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
+PAGE = ROOT / "docs" / "metrics.md"
 RATED = re.compile(r"(?:rate|increase)\((gateway_\w+_total)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)=(~?)"([^"]*)"')
 FROM_ELSEWHERE = {"namespace", "job", "instance"}
@@ -115,10 +117,15 @@ def test_each_failure_of_a_chat_is_counted_from_zero_and_others_from_their_first
     assert {outcome for outcome, _ in (*FAILURES, *UNROUTED)} < {outcome.value for outcome in Outcome}
 
 
-def test_a_worker_that_nobody_has_asked_yet_has_few_series() -> None:
-    """A fleet of hundreds must not flood a Prometheus."""
+def test_a_worker_has_as_many_series_as_the_page_says() -> None:
+    """A fleet of hundreds must not flood a Prometheus: no counter at zero has three labels of many values."""
     app = made()
     before = len(samples(app))
     worker = app.registry.add(WorkerSpec("http://127.0.0.1:3", events="tcp://127.0.0.1:4"))
     app.registry.learned(worker.id, Learned(EngineInfo("m")))
-    assert len(samples(app)) - before == 112
+    idle = len(samples(app)) - before
+    for outcome, code in (("ok", 200), ("cancelled", 499)):
+        app.metrics.per_worker("m", worker.id).end("/v1/chat/completions", outcome, code)
+    EventMetrics(app.metrics).batch(worker.id, 1, 0.001)
+    (said,) = re.findall(r"A worker has (\d+) series", PAGE.read_text())
+    assert (idle, len(samples(app)) - before) == (178, int(said))
