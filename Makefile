@@ -146,6 +146,9 @@ micro: $(VENV)/.run ## what single steps cost: keys, match, events, tokens, scor
 calls: $(VENV)/.run ## how often Python is called for a request and for a chunk, by module
 	@exec $(BIN)/python -m benchmarks.calls $(CALLS_ARGS)
 
+steps: $(VENV)/.run ## where a request goes, step by step: calls and CPU, into docs/performance.md
+	@exec $(BIN)/python -m benchmarks.steps $(STEPS_ARGS)
+
 bench-peers: ## the peers of `make bench` and `make live-study`, each in its own .cache/peers (nginx: your system's)
 	for peer in sglang-router smg vllm-router; do \
 	  test -x .cache/peers/$$peer/bin/python || $(PYTHON) -m venv .cache/peers/$$peer; \
@@ -157,4 +160,4 @@ bench-peers: ## the peers of `make bench` and `make live-study`, each in its own
 # of what it names, its frontend and its mock workers import no more than this
 DYNAMO := 1.6.1
 DYNAMO_NEEDS := msgspec packaging prometheus-client pyyaml pyzmq uvloop
-.PHONY: bench live-study bench-peers calls
+.PHONY: bench live-study bench-peers calls steps

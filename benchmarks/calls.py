@@ -17,8 +17,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
@@ -98,10 +98,24 @@ def engine(chunks: int) -> Iterator[int]:
     command = [sys.executable, "-m", "benchmarks.wire.engine", "--port", str(port)]
     process = subprocess.Popen([*command, "--chunks", str(chunks), "--interval", str(INTERVAL)])
     try:
+        _await_open(port)
         yield port
     finally:
         process.kill()
         process.wait()
+
+
+def _await_open(port: int, timeout: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 @asynccontextmanager
@@ -146,10 +160,14 @@ def _whole(answer: bytes) -> bool:
     return bool(found) and len(body) >= int(head[at + 16 :].partition(b"\r\n")[0])
 
 
-async def measure(chunks: int, requests: list[bytes], rounds: int) -> Tally:
-    """What each of `requests` takes in the gateway."""
+Serving = Callable[[int], AbstractAsyncContextManager[int]]
+"""What stands in front of the engine at that port, in this event loop; its port."""
+
+
+async def measure(chunks: int, requests: list[bytes], rounds: int, serving: Serving = gateway) -> Tally:
+    """What each of `requests` takes there."""
     with engine(chunks) as engine_port:
-        async with gateway(engine_port) as port:
+        async with serving(engine_port) as port:
             await asyncio.to_thread(ask, port, requests)  # whatever is made once
             spent = []
             for _ in range(rounds):
