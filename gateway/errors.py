@@ -28,9 +28,8 @@ from __future__ import annotations
 
 STORE_FAILURES = (
     "unavailable", "timeout", "certificate", "auth", "forbidden", "readonly", "out_of_memory", "refused",
-    "unreadable",
 )  # fmt: skip
-"""What a StoreError may be (`kind`)."""
+"""Why Redis did not carry a command out."""
 
 
 class GatewayError(Exception):
@@ -153,7 +152,7 @@ class ConfigError(GatewayError):
 
 
 class StoreError(GatewayError):
-    """`kind` is one of STORE_FAILURES."""
+    """`kind` is one of STORE_FAILURES, or says what was wrong with what Redis gave."""
 
     def __init__(self, message: str, *, kind: str = "unavailable") -> None:
         super().__init__(message)

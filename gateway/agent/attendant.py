@@ -12,6 +12,7 @@ from typing import Protocol
 from gateway.errors import StoreError
 from gateway.fleet.sharing.registrations import Registration, RegistrationState
 from gateway.fleet.worker import EngineInfo, Worker, WorkerState
+from gateway.steady import Steady
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Attendant:
         self._agent = agent
         self._pace = pace or Pace()
         self._told: dict[str, RegistrationState] = {}
-        self._failing = False
+        self._steady = Steady(3 * self._pace.renew)
         self._changed = asyncio.Event()
 
     # a listener of the registry: what changes there is told at once
@@ -130,11 +131,10 @@ class Attendant:
         try:
             await self._book.put(Registration(worker.spec, state, self._agent, about(worker.info)))
         except StoreError as error:
-            if not self._failing:
+            if self._steady.gone(asyncio.get_running_loop().time()):
                 log.warning("can't register; trying on", extra={"reason": error.message})
-            self._failing = True
             return
-        self._failing = False
+        self._steady.there(asyncio.get_running_loop().time())
         self._told[worker.id] = state
         if before is not state:
             log.info("registered as %s", state.value, extra={"worker": worker.id, "reason": worker.reason})

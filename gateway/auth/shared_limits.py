@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from gateway.auth.keys import Limits
 from gateway.auth.limits import LocalLimiter, Ticket, too_fast, too_parallel
 from gateway.errors import StoreError, Unavailable
+from gateway.steady import Steady
 from gateway.store.scripts import Script, load_script
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class SharedLimiter:
         self._timeout = timeout
         self._pause = pause
         self._away_until = 0.0
+        self._steady = Steady(3 * pause)
         self._take = load_script("gateway.auth", "take")
         self._settle = load_script("gateway.auth", "settle")
         self._settling: set[asyncio.Task[None]] = set()
@@ -109,6 +111,7 @@ class SharedLimiter:
             self._gone(error)
             self._alone()
             return
+        self._steady.there(self._clock())
         if refusal == b"parallel":
             raise too_parallel(limits.max_parallel or 0)
         if refusal:
@@ -141,7 +144,7 @@ class SharedLimiter:
             raise Unavailable("limits of API keys can't be checked just now", retry_after=self._pause)
 
     def _gone(self, error: StoreError) -> None:
-        if self._clock() >= self._away_until:
+        if self._steady.gone(self._clock()):
             log.warning(
                 "limits of API keys are counted by each replica alone"
                 if self._fail_open

@@ -24,6 +24,7 @@ from gateway.events.sockets import ReplayTimeout, Subscription, parse_frames, re
 from gateway.events.stream import START, EventStream, Verdict
 from gateway.index.changes import Change, Cleared, Stored
 from gateway.kv.codec import decode_batch
+from gateway.steady import Steady
 from gateway.types import Clock, WorkerId
 
 REPLAY_TIMEOUT = 5.0
@@ -98,6 +99,7 @@ class Follower:
         self._stream = EventStream(snapshot.position) if snapshot is not None else EventStream()
         self._ledgers: dict[WorkerId, Ledger] = dict(snapshot.ledgers) if snapshot is not None else {}
         self._connected = False
+        self._told = Steady()
         self._was_connected = False
         self._epochs = 0
         self._gaps = 0
@@ -114,6 +116,8 @@ class Follower:
                         await self._read(subscription)
                     elif self._connected:
                         await self._catch_up()
+                    if self._connected and not self._told.told:
+                        self._tell()
         finally:
             self._connected = False
 
@@ -150,7 +154,7 @@ class Follower:
     async def _on_connection(self, up: bool) -> None:
         """A connection that comes (back) may lead to another life of the engine: look before going on."""
         self._connected = up
-        self._observer.connected(self._worker, up)
+        self._tell()
         if not up:
             self._lost(self._worker)
             return
@@ -159,6 +163,14 @@ class Follower:
             self._stream.begin_epoch()
             await self._new_epoch("lost")
         self._was_connected = True
+
+    def _tell(self) -> None:
+        now = self._clock()
+        if self._connected:
+            if self._told.there(now) is not None:
+                self._observer.connected(self._worker, True)
+        elif self._told.gone(now):
+            self._observer.connected(self._worker, False)
 
     async def _on_message(self, frames: list[bytes]) -> None:
         message = parse_frames(frames)

@@ -46,7 +46,9 @@ class Observer(Protocol):
         """Its events are of interest from now on."""
         ...
 
-    def connected(self, worker: WorkerId, up: bool) -> None: ...
+    def connected(self, worker: WorkerId, up: bool) -> None:
+        """For a person: one that came back is told of when it has stayed (gateway.steady)."""
+        ...
 
     def batch(self, worker: WorkerId, blocks: int, lag: float | None) -> None:
         """A batch was applied: blocks stored, and seconds since it was made (None for a replayed one)."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from gateway.errors import ConfigError, StoreError
+from gateway.steady import Steady
 from gateway.store.health import Health
 from gateway.store.keys import Keys
 from gateway.store.patience import Patience
@@ -96,7 +97,7 @@ class Store:
         self._failures = 0
         self._evicts = ""
         self._quiet_until = float("-inf")
-        self._told = True
+        self._said, self._gone_at = Steady(), float("nan")
         self._one_asks = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -222,7 +223,11 @@ class Store:
 
     def say(self, error: StoreError) -> None:
         """In the log, unless it was said a moment ago."""
-        if self._news():
+        now = self._clock()
+        if self._said.gone(now):
+            self._gone_at = now
+        if now >= self._quiet_until:  # many commands fail while it is away
+            self._quiet_until = now + QUIET_S
             log.warning(
                 "Redis is degraded: %s",
                 self._without,
@@ -230,23 +235,19 @@ class Store:
             )
 
     def _succeeded(self, args: Sequence[Argument], writes: bool) -> None:
-        if self._health.up:
-            self._health.answers = True
-            return
-        now, since = self._clock(), self._health.since
-        if self._health.succeeded(_part(args), writes, now) and self._told:
-            self._told = False
-            self._quiet_until = float("-inf")
-            away = {} if since is None else {"degraded_s": round(now - since, 1)}
-            log.info("Redis answers", extra={"redis": str(self.url), **away})
-
-    def _news(self) -> bool:
-        """Many commands fail while it is away: not all of it is said."""
+        health, said = self._health, self._said
+        if health.up:
+            health.answers = True
+            if said.told:
+                return
         now = self._clock()
-        if now < self._quiet_until:
-            return False
-        self._quiet_until, self._told = now + QUIET_S, True
-        return True
+        if not health.up and not health.succeeded(_part(args), writes, now):
+            return
+        was_away = said.told is False
+        if (lasted := said.there(now)) is not None:
+            self._quiet_until = float("-inf")
+            away = {"degraded_s": round(now - lasted - self._gone_at, 1)} if was_away else {}
+            log.info("Redis answers", extra={"redis": str(self.url), **away})
 
 
 def _part(args: Sequence[Argument]) -> str:

@@ -84,7 +84,8 @@ class Said:
         elif message in REFRAINS:
             self.writes.discard(str(line["worker"]))
         if (self.speaks, self.hears, len(self.peers)) != before:
-            self.changed_at = at
+            # what had been lost is said to be back once that has lasted
+            self.changed_at = at - float(str(line.get("for_s", 0)))
 
 
 def _unix(text: str) -> float:

@@ -19,6 +19,7 @@ from gateway.fleet.discovery.ports import EVENTS, REPLAY, PortRules, event_port
 from gateway.fleet.source import Source
 from gateway.fleet.spec import worker_from
 from gateway.lasting import Lasting
+from gateway.steady import Steady
 from gateway.types import Clock
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ class DnsDiscovery:
         self._members = members
         self._rules = rules
         self._interval_s = interval_s
+        self._clock = clock
+        self._steady = Steady(3 * interval_s)
         self._random = random
         self._lasting = lasting or Lasting()
         self._task: asyncio.Task[None] | None = None
@@ -188,10 +191,12 @@ class DnsDiscovery:
         try:
             answers = await asyncio.gather(*(listed(n, self._names, self._rules) for n in self._asked))
         except (DiscoveryError, ConfigError) as error:
-            if self.source.fault != error.message:
+            fault, gone = self.source.fault, self._steady.gone(self._clock())
+            if gone or fault not in (None, error.message):
                 log.warning("DNS can't be asked; the last list stands", extra={"reason": error.message})
             self.source.failed(error.message)
             return
+        self._steady.there(self._clock())
         self.source.listed()
         self._note_empty(frozenset(n for n, answer in zip(self._asked, answers, strict=True) if not answer))
         found = [member for answer in answers for member in answer]

@@ -17,6 +17,7 @@ from gateway.fleet.sharing.registrations import Listing, Registration, Registrat
 from gateway.fleet.source import Source
 from gateway.fleet.worker import WorkerSpec, WorkerState
 from gateway.lasting import Lasting
+from gateway.steady import Steady
 from gateway.types import Clock, WorkerId
 
 log = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ class RedisDiscovery:
             unusable=lambda: ours.refused,
             nobody=lambda: None if len(ours) or ours.refused else "Redis: no agent has registered an engine",
         )
+        self._clock = clock
         self._random = random
         self._interval_s = interval_s
         self._lasting = lasting or Lasting()
@@ -149,19 +151,19 @@ class RedisDiscovery:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _follow(self) -> None:
-        failing = False
+        steady = Steady(3 * self._interval_s)
         while True:
             try:
                 self._reconciler.apply(await self._registrations.list())
             except StoreError as error:
-                if not failing:
+                if steady.gone(self._clock()):
                     log.warning(
                         "registrations can't be read; the fleet stays as it is known",
                         extra={"reason": error.message},
                     )
-                failing = True
                 self.source.failed(error.message)
             else:
-                self.listed, failing = True, False
+                self.listed = True
+                steady.there(self._clock())
                 self.source.listed()
             await asyncio.sleep(self._interval_s * (0.9 + 0.2 * self._random()))

@@ -21,6 +21,7 @@ from gateway.fleet.sharing.outbox import Outbox
 from gateway.fleet.sharing.peers import Peers
 from gateway.fleet.sharing.words import Word, decode, encode
 from gateway.lasting import Lasting
+from gateway.steady import SURE_S, Steady
 from gateway.types import BlockKey, Clock, WorkerId
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class Pace:
     """After an error."""
     echo: float = 2.0
     """One that did not hear its own words for so long has a dead connection."""
+    sure: float = SURE_S
+    """What was lost counts as back for the log after so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class LoadSharing:
         """The whole vector as peers know it; None where that is not sure."""
         self._said_at = float("-inf")
         self._speaking = self._listening = False
+        self._speech, self._hearing = Steady(self._pace.sure), Steady(self._pace.sure)
+        """What the log says of them."""
         self._speaking_since = float("-inf")
         self._heard_myself = float("-inf")
         self._words_in = self._unread = self._dropped = 0
@@ -163,9 +168,11 @@ class LoadSharing:
                 self._could_not_speak(word, error)
                 await asyncio.sleep(self._pace.retry)
             else:
+                now = self._clock()
+                if (lasted := self._speech.there(now)) is not None:
+                    log.info("load is shared with other replicas", extra=self._since(lasted))
                 if not self._speaking:
-                    log.info("load is shared with other replicas", extra={"replica": self._me})
-                    self._speaking_since = self._clock()
+                    self._speaking_since = now
                 self._speaking = True
 
     def _next_word(self, now: float) -> Word | None:
@@ -189,7 +196,7 @@ class LoadSharing:
     def _could_not_speak(self, word: Word, error: StoreError) -> None:
         self._said = None
         self._dropped += len(word.placements)
-        if self._speaking or word.number == 1:
+        if self._speech.gone(self._clock()):
             log.warning(
                 "load is not shared: other replicas route without this one's load and placements",
                 extra={"reason": error.message},
@@ -208,7 +215,8 @@ class LoadSharing:
                 reason = "the channel is dead: own words did not come back"
             except StoreError as error:
                 reason = error.message
-            if self._listening:
+            began = self._hearing.told is None  # of that the other task speaks
+            if self._hearing.gone(self._clock()) and not began:
                 log.warning(
                     "peers are not heard: their load and placements are unknown here",
                     extra={"reason": reason},
@@ -233,13 +241,16 @@ class LoadSharing:
                 if now - max(since, self._heard_myself, self._speaking_since) > self._pace.echo:
                     return
 
+    def _since(self, lasted: float) -> dict[str, object]:
+        return {"replica": self._me, "for_s": round(lasted, 1)}
+
     def _on_message(self, data: bytes, now: float) -> None:
         word = decode(data)
         if word is None:
             self._unread += 1
             return
-        if not self._listening:
-            log.info("peers are heard", extra={"replica": self._me})
+        if (lasted := self._hearing.there(now)) is not None:
+            log.info("peers are heard", extra=self._since(lasted))
         self._listening = True
         if word.replica == self._me:
             self._heard_myself = now

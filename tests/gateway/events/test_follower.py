@@ -329,7 +329,7 @@ async def test_a_restarted_engine_loses_its_blocks_before_it_says_anything(
         await engine.publish(stored(0, 2))
         await until(lambda: scene.depth() == 2)
     assert scene.notes.epochs == ["restarted"]
-    assert scene.notes.ups[:3] == [True, False, True]
+    assert scene.notes.ups[:2] == [True, False]
 
 
 async def test_a_restart_behind_our_back_is_found_by_content(scene: Scene, ports: tuple[int, int]) -> None:
@@ -552,3 +552,23 @@ async def test_an_endpoint_that_is_none_is_a_clear_error(scene: Scene, source: S
     )
     with pytest.raises(ConfigError, match="should be a ZMQ endpoint"):
         await follower.run()
+
+
+async def test_a_connection_that_comes_and_goes_is_told_of_once(scene: Scene, ports: tuple[int, int]) -> None:
+    """And that it is back when it has stayed for three seconds, by the follower's clock."""
+    engine, now = scene.engine(ports), 0.0
+    async with scene.following(engine.source, clock=lambda: now, check_every=0.01):
+        await engine.followed()
+        for _ in range(3):
+            await engine.restart()
+            now += 0.9
+            await engine.subscribed()
+        assert scene.notes.ups == [True, False]
+
+        def stays() -> bool:
+            nonlocal now
+            now += 0.5
+            return len(scene.notes.ups) == 3
+
+        await until(stays)
+        assert scene.notes.ups == [True, False, True]

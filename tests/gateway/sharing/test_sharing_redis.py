@@ -271,3 +271,47 @@ async def test_who_was_just_heard_is_not_called_dead(caplog: pytest.LogCaptureFi
     assert "peers are heard" in caplog.messages
     assert not [line for line in caplog.messages if line.startswith("peers are not heard")]
     await sharing.close()
+
+
+class _HalfBus:
+    """A cluster that has lost a master, by a clock of its own: of two words one arrives, and is heard. Once
+    it is `well`, all do."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.well = False
+        self.tries = 0
+        self._words: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def publish(self, data: bytes) -> None:
+        self.tries += 1
+        self.now += 0.5
+        if not self.well and self.tries % 2:
+            raise StoreError("master down", kind="unavailable")
+        self._words.put_nowait(data)
+
+    async def listen(self) -> AsyncGenerator[bytes | None]:
+        yield await self._words.get()
+        if not self.well:
+            raise StoreError("master down", kind="unavailable")
+        while True:
+            yield await self._words.get()
+
+
+async def test_what_comes_and_goes_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gateway.fleet.sharing")
+    bus, board = _HalfBus(), LoadBoard()
+    sharing = LoadSharing(
+        "me", bus, board, Peers("me", board, lambda *_: None, silent_after_s=2.5),
+        clock=lambda: bus.now, random=lambda: 0.0, pace=Pace(tick=0.001, beat=0.0, retry=0.001, sure=3.0),
+    )  # fmt: skip
+    sharing.start()
+    await until(lambda: bus.tries > 40, "twenty failures")
+    assert [line.partition(":")[0] for line in caplog.messages] == [
+        "load is not shared", "peers are heard", "peers are not heard",
+    ]  # fmt: skip
+    bus.well = True
+    await until(lambda: len(caplog.messages) == 5, "that all is well again")
+    assert sorted(caplog.messages[3:]) == ["load is shared with other replicas", "peers are heard"]
+    assert [record.for_s for record in caplog.records[3:]] == [3.0, 3.0]  # type: ignore[attr-defined]
+    await sharing.close()

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from gateway.errors import ConfigError, StoreError
+from gateway.steady import SURE_S
 from gateway.store.cluster import RELEARN_S
 from gateway.store.connection import Store
 from gateway.store.eviction import EvictionWatch
@@ -217,6 +218,9 @@ async def test_a_redis_that_takes_no_writes_is_down_until_it_does(
         assert not store.status.up
         assert await store.script(script, ["n"], [1]) == 1
         assert store.status.up
+        assert caplog.messages[-1] != "Redis answers"
+        now += SURE_S
+        await store.command("PING")
         await store.close()
     said = [(r.message.split(":")[0], getattr(r, "degraded_s", None)) for r in caplog.records]
     assert said == [
