@@ -14,6 +14,8 @@ from benchmarks.wire.engine import MODEL
 from benchmarks.wire.routers import TOKENIZER, Part, Router
 
 NAME = "dynamo, its own workers"
+FASTOKENS = "dynamo, fastokens, its own workers"
+"""With the tokenizer that it has beside its default."""
 WORKERS = 4
 FAST = "1000"
 """Of `--speedup-ratio`: 0, which should mean no delay, is as slow as 1 in version 1.6.1."""
@@ -48,8 +50,9 @@ def dynamo(peers: Path, port: int, scratch: Path) -> list[Router]:
     workers += ["--block-size", "16", "--speedup-ratio", FAST]
     paced = [*workers, "--decode-speedup-ratio", PACED]
     return [
-        Router(NAME, frontend, beside=(paced,), parts=(Part.CHUNK,)),
-        Router(NAME, frontend, beside=(workers,), parts=(Part.JSON, Part.FIRST, Part.RATE)),
+        Router(name, [*frontend, *flags], beside=(beside,), parts=parts)
+        for name, flags in ((NAME, ()), (FASTOKENS, ("--tokenizer", "fastokens", "--no-tokenizer-fallback")))
+        for beside, parts in ((paced, (Part.CHUNK,)), (workers, (Part.JSON, Part.FIRST, Part.RATE)))
     ]
 
 

@@ -9,11 +9,13 @@ from textwrap import fill
 from typing import Any
 
 from benchmarks.replay.page import write_between
-from benchmarks.wire.dynamo import NAME as DYNAMO
+from benchmarks.wire.dynamo import FASTOKENS, NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 Rows = Mapping[str, Mapping[str, float]]
 OURS, BYTES = "ours, tokenising", "ours, bytes"
+DYNAMO = (NAME, FASTOKENS)
+"""Have engines of their own."""
 KEYS, EVENTS = "ours, keys and access log", "ours, a million blocks, events"
 
 
@@ -77,11 +79,13 @@ def targets(rows: Rows) -> str:
     if OURS in rows:
         added = _ms(rows, OURS, "p99", "half_8000")
         line("added p99 of the first byte, half load, 8,000 tokens, tokenising", "5 ms", added, 5.0, "ms")
-    if OURS in rows and (theirs := rows.get(DYNAMO, {}).get("p99_ms_half_8000")):
-        ratio = rows[OURS]["p99_ms_half_8000"] / theirs
-        line("that p99, the engines' own time in both", "0.25 × Dynamo's", ratio, 0.25, "×")
+    half = "p99_ms_half_8000"
+    theirs = [rows[name][half] for name in DYNAMO if half in rows.get(name, {})]
+    if OURS in rows and theirs:
+        ratio = rows[OURS][half] / min(theirs)
+        line("that p99, the engines' own time in both", "0.25 × Dynamo's better one", ratio, 0.25, "×")
     if OURS in rows and EVENTS in rows:
-        more = rows[EVENTS]["p99_ms_half_8000"] - rows[OURS]["p99_ms_half_8000"]
+        more = rows[EVENTS][half] - rows[OURS][half]
         line("what events add to that p99, at half load", "2 ms", more, 2.0, "ms")
     return "\n".join(lines)
 
@@ -139,7 +143,7 @@ def _ms(rows: Rows, name: str, quantile: str, key: str) -> float:
 def _added(rows: Rows, name: str, key: str) -> str:
     if f"p50_ms_{key}" not in rows[name]:
         return "–"
-    if name == DYNAMO:
+    if name in DYNAMO:
         return "{:.2f} / {:.2f} whole".format(*(rows[name][f"{q}_ms_{key}"] for q in ("p50", "p99")))
     return " / ".join(f"{_ms(rows, name, quantile, key):.2f}" for quantile in ("p50", "p99"))
 

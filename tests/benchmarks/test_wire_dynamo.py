@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks.wire.__main__ import play
 from benchmarks.wire.bench import Figures
-from benchmarks.wire.dynamo import NAME, dynamo
+from benchmarks.wire.dynamo import FASTOKENS, NAME, dynamo
 from benchmarks.wire.routers import Part, Router, missing_peers
 
 
@@ -18,8 +18,9 @@ def installed(folder: Path) -> Path:
 
 def test_two_kinds_of_workers_make_one_row(tmp_path: Path) -> None:
     """A chunk's cost needs workers that pace; a first byte behind those would wait for their steps."""
-    paced, fast = dynamo(installed(tmp_path / "peers"), 8080, tmp_path)
+    paced, fast, *others = dynamo(installed(tmp_path / "peers"), 8080, tmp_path)
     assert paced.name == fast.name == NAME
+    assert [(each.name, each.parts) for each in others] == [(FASTOKENS, paced.parts), (FASTOKENS, fast.parts)]
     assert (paced.parts, fast.parts) == ((Part.CHUNK,), (Part.JSON, Part.FIRST, Part.RATE))
     assert ["--decode-speedup-ratio" in router.beside[0] for router in (paced, fast)] == [True, False]
     assert paced.command == fast.command

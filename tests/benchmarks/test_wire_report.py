@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.wire.bench import cpu_seconds
+from benchmarks.wire.dynamo import FASTOKENS
 from benchmarks.wire.dynamo import NAME as DYNAMO
 from benchmarks.wire.report import (
     BYTES,
@@ -69,17 +70,17 @@ def test_targets_stand_against_the_peers_of_the_run() -> None:
 
 
 def test_a_router_with_engines_of_its_own_keeps_their_time() -> None:
-    """Ours is compared with that as it came, 5 ms of 25, and not with what it adds."""
+    """Ours is compared with that as it came, 5 ms of the better one's 25, and not with what it adds."""
     theirs = row(1900.0, 90.0, 2.5, half=25.0)
     del theirs["fresh_per_second"], theirs["p50_ms_json_200"], theirs["p99_ms_json_200"]
-    rows = {**ROWS, DYNAMO: theirs}
+    rows = {**ROWS, DYNAMO: theirs, FASTOKENS: row(1900.0, 90.0, 2.5, half=50.0)}
     (line,) = [one for one in table(rows).splitlines() if one.startswith(f"| {DYNAMO} ")]
     assert line == (
         f"| {DYNAMO} | 1900 | 19000 | 90.0 | – | 2.50 / 2.50 whole | 2.50 / 2.50 whole | 2.50 / 25.00 whole "
         "| 1000 | – | 0.0 % |"
     )
     assert (
-        "| that p99, the engines' own time in both | 0.25 × Dynamo's | 0.20 × | kept |"
+        "| that p99, the engines' own time in both | 0.25 × Dynamo's better one | 0.20 × | kept |"
         in targets(rows).splitlines()
     )
 
