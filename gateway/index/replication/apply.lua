@@ -73,5 +73,6 @@ redis.call('HSET', meta, 'blocks', redis.call('HLEN', held), 'named', redis.call
 redis.call('HSET', meta, 'epoch', target, 'n', number, 'by', token,
   'complete', complete, 'position', position, 'books', books)
 redis.call('XADD', changes, 'MAXLEN', '~', length, '*',
-  'e', target, 'n', number, 't', token, 'r', new_epoch == '' and '0' or '1', 'p', table.concat(records))
+  'e', target, 'n', number, 't', token, 'r', new_epoch == '' and '0' or '1', 'c', complete,
+  'p', table.concat(records))
 return 'ok'

@@ -55,6 +55,8 @@ class MirroredIndex(Protocol):
 class MirrorState(Enum):
     LOADING = "loading"
     FOLLOWING = "following"
+    REFILLING = "refilling"
+    """Its writer writes anew what it knows; some of that is here."""
     EMPTY = "empty"
     """Redis knows nothing of this worker (any more): what is known here stands until somebody writes."""
     STALE = "stale"
@@ -99,6 +101,8 @@ class Mirror:
         self._token = b""
         self._complete_at = -1
         """Batch number from which on the load is no longer fuzzy."""
+        self._whole = True
+        """With the last batch all was written that its writer knew."""
         self._doubts = 0
 
     def __repr__(self) -> str:
@@ -116,7 +120,8 @@ class Mirror:
     def adopt(self, head: Head) -> None:
         """The index is what was written up to `head`, by another hand: go on from there."""
         self._stand_at(head)
-        self._complete_at, self.state, self.knows = head.number, MirrorState.FOLLOWING, True
+        self._complete_at = head.number
+        self._note_following()
 
     async def run(self) -> None:
         while True:
@@ -169,6 +174,9 @@ class Mirror:
             return False
         set_copies(self._index, self._shelf.worker, entry.records())
         self._epoch, self._number, self._token = entry.epoch, entry.number, entry.token
+        self._whole = entry.complete
+        if not entry.complete:
+            self.state = MirrorState.REFILLING  # also for who looks before the rest is read
         return True
 
     async def _load(self, reason: Load) -> None:
@@ -197,7 +205,11 @@ class Mirror:
         except BaseException:
             self._epoch = b""  # half a set: begin again
             raise
-        self._complete_at = head.number if after is None or after.epoch != head.epoch else after.number
+        if after is None or after.epoch != head.epoch:
+            # pages of two epochs; the stream has the newer one from its beginning
+            self._complete_at, self._whole = head.number, False
+        else:
+            self._complete_at = after.number
         self.loads += 1
         seconds = loop.time() - began
         log.info(
@@ -213,9 +225,12 @@ class Mirror:
 
     def _stand_at(self, head: Head) -> None:
         self._entry, self._epoch, self._number, self._token = head.entry, head.epoch, head.number, head.token
+        self._whole = head.complete
 
     def _note_following(self) -> None:
-        if self._number >= self._complete_at:
+        if not self._whole:
+            self.state = MirrorState.REFILLING
+        elif self._number >= self._complete_at:
             self.state, self.knows = MirrorState.FOLLOWING, True
 
     async def _look_round(self) -> None:
@@ -226,7 +241,7 @@ class Mirror:
             self.state, self._entry = MirrorState.EMPTY, b"0-0"
         elif self._stands_at(head):
             self._doubts = 0
-            self.state = MirrorState.FOLLOWING
+            self.state = MirrorState.FOLLOWING if head.complete else MirrorState.REFILLING
         else:
             self._doubts += 1
             if self._doubts > 1:  # once may be a batch that came between the two questions

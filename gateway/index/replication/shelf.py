@@ -115,6 +115,8 @@ class Entry:
     number: int
     token: bytes
     reset: bool
+    complete: bool
+    """With it all is there that its writer knows: no part of a refill that goes on."""
     payload: bytes
 
     def __len__(self) -> int:
@@ -306,7 +308,11 @@ def _asking(value: bytes) -> Asking | None:
 
 def _entry(id: bytes, fields: dict[bytes, bytes]) -> Entry:
     try:
-        return Entry(id, fields[b"e"], int(fields[b"n"]), fields[b"t"], fields[b"r"] == b"1", fields[b"p"])
+        # entries of an older writer do not say whether they are a part
+        return Entry(
+            id, fields[b"e"], int(fields[b"n"]), fields[b"t"], fields[b"r"] == b"1",
+            fields.get(b"c") != b"0", fields[b"p"],
+        )  # fmt: skip
     except (KeyError, ValueError) as error:
         raise StoreError(f"a stream entry that no writer wrote: {error}", kind=UNREADABLE) from error
 

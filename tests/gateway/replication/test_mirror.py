@@ -56,13 +56,15 @@ class World:
         await self.store.command("DEL", self.store.keys.lease(self.worker))
         self.grant = await self.shelf.acquire(owner, 60)
 
-    async def write(self, *keys: BlockKey, epoch: str, new: bool = False, copies: int = 1) -> None:
+    async def write(
+        self, *keys: BlockKey, epoch: str, new: bool = False, copies: int = 1, complete: bool = True
+    ) -> None:
         assert self.grant is not None
         self.number += 1
         delta = Delta(b"", b"", copies=dict.fromkeys(keys, copies), parents=dict.fromkeys(keys))
         outcome = await self.shelf.apply(
             self.grant.token, epoch.encode(), self.number, delta,
-            new_epoch=epoch.encode() if new else b"", complete=True,
+            new_epoch=epoch.encode() if new else b"", complete=complete,
         )  # fmt: skip
         assert outcome is Outcome.OK
 
@@ -95,6 +97,49 @@ async def test_a_new_epoch_voids_all_at_once(server: Server) -> None:
     await world.mirror.step(0.001)
     assert world.copies() == {C: 1}
     assert world.loads.reasons == ["start"], "the stream says it all"
+    await world.store.close()
+
+
+async def test_one_that_reads_or_loads_a_part_of_a_refill_is_not_current(server: Server) -> None:
+    world = World(server, "parts")
+    await world.begin()
+    await world.write(A, epoch="e1", new=True)
+    await world.mirror.settle()
+    assert world.mirror.state is MirrorState.FOLLOWING
+    other = PrefixIndex()
+    other.add_worker(world.worker)
+    late = Mirror(world.shelf, other)
+    await world.write(B, epoch="e2", new=True, complete=False)
+    await world.write(C, epoch="e2", complete=False)
+    for mirror in (world.mirror, late):
+        # what is there is read, and then nothing comes
+        for _ in range(3):
+            await mirror.step(0.001)
+            assert mirror.state is MirrorState.REFILLING
+        assert mirror.head == (b"e2", 3)
+    assert world.copies() == {B: 1, C: 1}
+    assert (world.mirror.knows, late.knows) == (True, False)
+    await world.write(D, epoch="e2")
+    for mirror in (world.mirror, late):
+        await mirror.step(0.001)
+        assert mirror.state is MirrorState.FOLLOWING
+        assert mirror.knows
+    assert world.copies() == {B: 1, C: 1, D: 1}
+    await world.store.close()
+
+
+async def test_an_entry_that_does_not_say_whether_it_is_a_part_is_none(server: Server) -> None:
+    """It is an older writer's: two releases run side by side while replicas are replaced."""
+    world = World(server, "older")
+    await world.begin()
+    await world.write(A, epoch="e1", new=True)
+    await world.mirror.settle()
+    assert world.grant is not None
+    fields = ("e", "e1", "n", 2, "t", world.grant.token, "r", "0", "p", b"")
+    await world.store.command("XADD", world.store.keys.changes(world.worker), "*", *fields)
+    await world.mirror.step(0.001)
+    assert world.mirror.head == (b"e1", 2)
+    assert world.mirror.state is MirrorState.FOLLOWING
     await world.store.close()
 
 
