@@ -123,7 +123,8 @@ class Knowledge:
         )
         yield Gauge(
             "gateway_mirror_current",
-            "1 where this replica knows what the worker's writer knows; 0: loading, refilling, empty or stale.",
+            "1 where this replica knows what the worker's writer knows; "
+            "0: loading, refilling, empty or stale.",
             ("worker",),
             [
                 (
