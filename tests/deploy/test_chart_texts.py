@@ -23,6 +23,31 @@ NAMED = {"namespaceSelector": {"matchLabels": {"team": "x"}}}
 GPU = "nvidia.com/gpu"
 BLOCK = {"ipBlock": {"cidr": "10.0.0.0/8"}}
 
+BAD_ENDPOINTS = (
+    "events=10.0.0.7:5557", "events=tcp://10.0.0.7", "events=tcp://*:5557", "events=", "replay=http://10.0.0.7:5558",
+    "replay=tcp://:5558", "events=ipc://", "replay=tcp://fd00::1:5558",
+)  # fmt: skip
+BAD_COUNTS = (
+    "max_requests=0",
+    "max_requests=-4",
+    "capacity=1e6",
+    "block_size=16.0",
+    "capacity=",
+    "block_size=x",
+)
+BAD_WEIGHTS = (
+    "weight=abc",
+    "weight=0",
+    "weight=-1",
+    "weight=inf",
+    "weight=nan",
+    "weight=",
+    "weight=0.0",
+    "weight=1x",
+)
+BAD_RANKS = ("dp_rank=-1", "dp_rank=a", "dp_rank=1.0")
+BAD_URLS = ("http://a:1?x=1", "http://a:1/#b", "http://me:secret@a:1", "http://me@a:1")
+
 
 def _written(folder: Path, values: object) -> Path:
     path = folder / "values.yaml"
@@ -40,6 +65,22 @@ def _written(folder: Path, values: object) -> Path:
         *(({"workers": [text]}, "workers: host or host:port is wanted")
           for text in ("http://a:99999", "http://a:0", "http://a:b", "http://::1:80",
                        "http://a:80,events=tcp://a:70000")),
+        *(({"workers": [f"http://a:1,{text}"]}, f'workers: "{text}": {wanted} is wanted')
+          for texts, wanted in (
+              (BAD_ENDPOINTS, "an endpoint like tcp://10.0.0.7:5557"),
+              (BAD_COUNTS, "a whole number above zero"),
+              (BAD_WEIGHTS, "a number above zero"), (BAD_RANKS, "a whole number from 0"))
+          for text in texts),
+        *(({"workers": [text]}, "workers: a base URL has no query, no fragment and no credentials")
+          for text in BAD_URLS),
+        ({"workers": ["http://a:1,weight=1,weight=2"]}, 'workers: "weight=2": weight is said already'),
+        *(({"workers": ["http://a:1", "http://b:1", *again]}, "is listed twice")
+          for again in (["http://a:1/"], ["http://a:1/,weight=2"], ["http://c,dp_rank=1", "http://c,dp_rank=1"])),
+        *(({"engine": {"podAnnotations": {f"prefix-gateway.io/{name}": value}}},
+           f"engine.podAnnotations: prefix-gateway.io/{name}={value}: {said} is wanted")
+          for name, value, said in (
+              ("weight", "abc", "a number above zero"), ("max-requests", "0", "a whole number above zero"),
+              ("block-size", "16.0", "a whole number above zero"), ("scheme", "tcp", "http or https"))),
         ({"discovery": {"type": "dns", "dnsNames": ["vllm.chat:99999"]}},
          "discovery.dnsNames: host or host:port is wanted"),
         *(({"redis": REDIS | {"external": {"url": url}}}, "redis.external.url: host or host:port is wanted")
@@ -104,6 +145,9 @@ def test_hosts_and_peers_of_every_form_pass(helm: Tools, tmp_path: Path) -> None
         "http://10.0.0.7:8000, events=tcp://10.0.0.7:5557,replay=tcp://10.0.0.7:5558,topic=kv,dp_rank=1",
         "https://[fe80::0:1]:65535/v,model=org/m,weight=2.5,capacity=10,block_size=16,max_requests=4",
         "http://vllm,events=ipc:///tmp/e",
+        "http://10.0.0.9:8000,dp_rank=0,weight=.5,events=tcp://[fd00::1]:5557,max_requests=010",
+        "http://10.0.0.9:8000,dp_rank=01,weight=1e-2,topic=,events=tcp://engine-0.engines.chat:5557",
+        "http://10.0.0.9:8000/a,weight=+2.,capacity=1000000",
     ]
     peers = [POD | NAMED, {"ipBlock": {"cidr": "255.249.199.99/32"}}, {"ipBlock": {"cidr": "fd00::/8"}}]
     url = "redis+sentinel://[::1]:26379,b,c:65535/main"
@@ -133,7 +177,16 @@ def test_the_chart_knows_the_fields_of_a_worker_and_the_annotations(helm4: Tools
     others = ", ".join(name for name in known if name != "dp-ranks")
     annotated = {"engine": {"podAnnotations": {"prefix-gateway.io/x": "1"}}}
     assert f"none that the gateway reads: {others}\n" in refusal(helm4, _written(tmp_path, annotated))
-    annotations = {f"prefix-gateway.io/{name}": "1" for name in others.split(", ")}
+    annotations = {
+        f"prefix-gateway.io/{name}": "https" if name == "scheme" else "1" for name in others.split(", ")
+    }
     rendered = render(helm4, _written(tmp_path, {"engine": {"podAnnotations": annotations}}))
     made = rendered.get("Deployment", f"{NAME}-engine")["spec"]["template"]["metadata"]["annotations"]
     assert annotations.items() <= made.items()
+
+
+def test_what_the_chart_refuses_the_gateway_would_refuse() -> None:
+    options = (*BAD_ENDPOINTS, *BAD_COUNTS, *BAD_WEIGHTS, *BAD_RANKS, "weight=1,weight=2")
+    for line in (*(f"http://10.0.0.7:8000,{text}" for text in options), *BAD_URLS):
+        with pytest.raises(ConfigError):
+            parse_worker(line)

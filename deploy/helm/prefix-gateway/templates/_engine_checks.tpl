@@ -44,9 +44,13 @@
 {{- end -}}
 {{- end -}}
 {{- include "pg.checkEvents" (dict "engine" $e "where" $where) -}}
-{{- range $name, $_ := $e.podAnnotations -}}
+{{- range $name, $value := $e.podAnnotations -}}
 {{- if and (hasPrefix "prefix-gateway.io/" $name) (not (has (trimPrefix "prefix-gateway.io/" $name) $annotations)) -}}
 {{- fail (printf "%s.podAnnotations: %s is none that the gateway reads: %s" $where $name (join ", " $annotations)) -}}
+{{- end -}}
+{{- if hasPrefix "prefix-gateway.io/" $name -}}
+{{- $said := dict "where" (printf "%s.podAnnotations: %s=%s" $where $name $value) "name" (trimPrefix "prefix-gateway.io/" $name) -}}
+{{- include "pg.checkWorker" (set $said "value" $value) -}}
 {{- end -}}
 {{- end -}}
 {{- range $e.env -}}

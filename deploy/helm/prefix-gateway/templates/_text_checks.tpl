@@ -9,12 +9,26 @@
 {{- fail (printf "discovery.selector: %q is no label selector, like app=vllm or app in (vllm,sglang),tier!=test" $v.discovery.selector) -}}
 {{- end -}}
 {{- $fields := list "events" "replay" "topic" "model" "block_size" "capacity" "max_requests" "weight" "dp_rank" -}}
+{{- $seen := dict -}}
 {{- range $line := $v.workers -}}
-{{- range rest (splitList "," $line) -}}
-{{- if not (has (regexFind "^[^=]+=" . | trimSuffix "=" | trim) $fields) -}}
+{{- $parts := splitList "," $line -}}
+{{- $said := dict -}}
+{{- range rest $parts -}}
+{{- $name := regexFind "^[^=]+=" . | trimSuffix "=" | trim -}}
+{{- if not (has $name $fields) -}}
 {{- fail (printf "workers: %q: behind the URL stands name=value, with a name of %s" . (join ", " $fields)) -}}
 {{- end -}}
+{{- if hasKey $said $name -}}{{- fail (printf "workers: %q: %s is said already" . $name) -}}{{- end -}}
+{{- $_ := set $said $name (regexReplaceAll "^[^=]+=" . "" | trim) -}}
+{{- include "pg.checkWorker" (dict "where" (printf "workers: %q" .) "name" $name "value" (get $said $name)) -}}
 {{- end -}}
+{{- $url := first $parts | trim -}}
+{{- if regexMatch "[?#@]" $url -}}
+{{- fail "workers: a base URL has no query, no fragment and no credentials" -}}
+{{- end -}}
+{{- $id := printf "%s#%s" (regexReplaceAll "/+$" $url "") (get $said "dp_rank" | default "") -}}
+{{- if hasKey $seen $id -}}{{- fail (printf "workers: %q is listed twice" $url) -}}{{- end -}}
+{{- $_ := set $seen $id true -}}
 {{- $hosts := list -}}
 {{- range regexFindAll "://[^/, ]+" $line -1 -}}{{- $hosts = append $hosts (trimPrefix "://" .) -}}{{- end -}}
 {{- include "pg.checkHosts" (dict "where" "workers" "hosts" $hosts) -}}
@@ -28,6 +42,19 @@
 {{- fail (printf "networkPolicy.%s: an ipBlock stands alone: make podSelector and namespaceSelector a peer of their own" $who) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses what the gateway could not read of a worker: (dict "where" … "name" … "value" …) */}}
+{{- define "pg.checkWorker" -}}
+{{- $endpoint := list "^(ipc://.+|tcp://(\\[[^]]+\\]|[^]\\[:/?#@* ]+):[0-9]{1,5})$" "an endpoint like tcp://10.0.0.7:5557" -}}
+{{- $count := list "^0*[1-9][0-9]*$" "a whole number above zero" -}}
+{{- $forms := dict "events" $endpoint "replay" $endpoint "block_size" $count "capacity" $count "max_requests" $count -}}
+{{- $_ := set $forms "weight" (list "^\\+?(0*[1-9][0-9]*([.][0-9]*)?|0*[.]0*[1-9][0-9]*)([eE][+-]?[0-9]{1,2})?$" "a number above zero") -}}
+{{- $_ := set $forms "dp_rank" (list "^[0-9]+$" "a whole number from 0") -}}
+{{- $_ := set $forms "scheme" (list "^https?$" "http or https") -}}
+{{- with get $forms (replace "-" "_" .name) -}}
+{{- if not (regexMatch (first .) $.value) -}}{{- fail (printf "%s: %s is wanted" $.where (last .)) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 
