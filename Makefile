@@ -124,7 +124,7 @@ leaving: $(VENV)/.dev ## how soon a worker is told that its client has left, in 
 fuzz: $(VENV)/.dev ## any bytes, any bodies, every admin operation: no 5xx of our own, no crash
 	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_fuzz.py tests/heavy/test_fuzz_routed.py $(PYTEST_ARGS)
 
-image-steps: $(VENV)/.dev ## the Dockerfile's steps in a fresh Debian (debootstrap), and a fleet of what comes out; as root
+image-steps: $(VENV)/.dev ## as root, when the Dockerfile or what it installs changed: its steps in a fresh Debian (debootstrap), and a fleet of it
 	$(BIN)/python -m pytest -m heavy -q tests/heavy/test_image_steps.py
 .PHONY: soak streams leaving fuzz image-steps
 

@@ -69,3 +69,17 @@ def test_a_new_key_s_entry_is_a_key_file(tmp_path: Path) -> None:
     path.write_text(made.stderr)
     (key,) = read_key_file(path)
     assert key.id == "team-a"
+
+
+def test_contributors_are_told_what_ci_runs_and_what_it_leaves_to_them() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    targets = re.compile(r"`?make ([a-z-]+)")
+    (sentence,) = re.findall(r"`\.ci/run` is (.*?)\n\n", page, re.DOTALL)
+    script = (ROOT / ".ci" / "run").read_text()
+    ran = [line for line in script.splitlines() if not line.lstrip().startswith("#")]
+    in_order = dict.fromkeys(target for line in ran for target in targets.findall(line.partition(" ||")[0]))
+    assert targets.findall(sentence) == list(in_order)
+    known = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(targets.findall(page)) <= set(known)
+    (by_hand,) = re.findall(r"By hand, (.*?)\n\n", page, re.DOTALL)
+    assert "image-steps" in targets.findall(by_hand)
