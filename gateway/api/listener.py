@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from gateway.api.intake import Gatekeeper, Intake
+from gateway.api.known_heads import KnownHeads
 from gateway.api.protocol import ConnectionLimits, GuardedProtocol
 from gateway.api.tls import Tls
 from gateway.errors import ConfigError
@@ -93,7 +94,7 @@ def make_listener(app: Any, options: ListenerOptions, tls: Tls | None) -> Listen
     """With fewer connections than its options say where the process may not have as many files."""
     bounds = replace(options.bounds, max_connections=within_open_files(options.bounds.max_connections))
     options = replace(options, bounds=bounds)
-    protocol: Any = partial(GuardedProtocol, limits=bounds)
+    protocol: Any = partial(GuardedProtocol, limits=bounds, known=KnownHeads())
     config = uvicorn.Config(
         app,
         loop="none",

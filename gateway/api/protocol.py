@@ -21,6 +21,7 @@ from uvicorn.server import ServerState
 
 from gateway.api.direct import DIRECT, Cycle, DirectOutlet
 from gateway.api.headers import new_request_id, request_id
+from gateway.api.known_heads import KnownHeads, RequestHead
 from gateway.api.request_heads import (
     FRAMING,
     FULL,
@@ -32,7 +33,7 @@ from gateway.api.request_heads import (
     unreadable,
     written,
 )
-from gateway.upstream.headers import value_of
+from gateway.upstream.headers import Headers, value_of
 
 _MOST_AHEAD = 16
 _BYTES_AHEAD = 64 * 1024
@@ -85,10 +86,14 @@ class GuardedProtocol(HttpToolsProtocol):
         *,
         limits: ConnectionLimits,
         new_id: Callable[[], str] = new_request_id,
+        known: KnownHeads | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._new_id = new_id
+        self._known = KnownHeads() if known is None else known
+        self._head: RequestHead
+        """The last one."""
         self._head_bytes = 0
         self._in_head = False
         self._in_body = self._body_begun = False
@@ -105,6 +110,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._rests_since: float | None = None
         """When its last answer was out, on the loop's clock; None while one is asked for."""
         self._leave: _Leave
+        self._scope: dict[str, Any]
+        """What is the same for all of its requests."""
         self._parting = False
         self._parting_bytes = 0
         self._parting_timer: asyncio.TimerHandle | None = None
@@ -119,6 +126,14 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._scope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": self.root_path,
+        }
         self._leave = _Leave(transport, self._part)
         if len(self.connections) > self._limits.max_connections:
             self._refuse(FULL)
@@ -169,8 +184,15 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         if self.parser is None or self.transport.is_closing():
             return  # refused already; what still comes is not looked at
-        self._only_framing, self._completed = True, False
         self._rests_since = None
+        before = self.cycle
+        between = not (self._in_head or self._in_body) and (before is None or before.response_complete)
+        if between and (known := self._known.find(data)) is not None:
+            if self._head_timer is not None:
+                self._stop_head_timer()
+            self._take(*known)
+            return
+        self._only_framing, self._completed = True, False
         try:
             self._parse(data)
         except HttpParserError as error:
@@ -194,6 +216,16 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.flow.pause_reading()
         if self._head_timer is None and self._awaits_head() and not self.transport.is_closing():
             self._start_head_timer()
+        if between and self._completed:
+            self._known.learn(data, self._head, self.headers)
+
+    def _take(self, head: RequestHead, headers: Headers, body: bytes) -> None:
+        """A whole request whose head is known: the parser is not shown it, and stands between two requests as
+        before."""
+        self._head, self.headers = head, headers
+        self._begin_cycle()
+        self.cycle.body = body  # type: ignore[assignment]  # nothing is added to it
+        self.cycle.more_body = False
 
     def _parse(self, data: bytes) -> None:
         """Nothing here upgrades, so a request that asks for it is one like any other (RFC 9110, section 7.8).
@@ -249,7 +281,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_head = False
         if self._head_timer is not None:
             self._stop_head_timer()
-        self._check_head()
+        self._head = self._judged()
+        self.expect_100_continue = self._head.expects_100
         self._in_body, self._only_framing = True, False
         self._body_begun = False
         self._framing_bytes = self._trailers = self._trailer_bytes = 0
@@ -257,20 +290,14 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _begin_cycle(self) -> None:
         """The request's head is whole: an application gets it, or it waits behind the one before it."""
-        version = self.parser.get_http_version()
-        path, raw_path, query = _paths(self.url)
+        head = self._head
         scope: dict[str, Any] = {
-            "type": "http",
-            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-            "http_version": version,
-            "server": self.server,
-            "client": self.client,
-            "scheme": self.scheme,
-            "method": self.parser.get_method().decode("ascii"),
-            "root_path": self.root_path,
-            "path": self.root_path + path,
-            "raw_path": self.root_path.encode("ascii") + raw_path,
-            "query_string": query,
+            **self._scope,
+            "http_version": head.version,
+            "method": head.method,
+            "path": self.root_path + head.path,
+            "raw_path": self.root_path.encode("ascii") + head.raw_path,
+            "query_string": head.query,
             "headers": self.headers,
             "state": self.app_state.copy(),
         }
@@ -280,8 +307,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._leave,
             self.flow,
             self.server_state.default_headers,
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+            expect_100_continue=head.expects_100,
+            keep_alive=head.keep_alive,
             on_response=self.on_response_complete,
         )
         if before is None or before.response_complete:
@@ -385,16 +412,26 @@ class GuardedProtocol(HttpToolsProtocol):
             return False
         return self._in_head or self.cycle is None or self.cycle.response_complete
 
-    def _check_head(self) -> None:
+    def _judged(self) -> RequestHead:
         """Raises HttpParserError where the head that is whole is refused."""
-        version, limits = self.parser.get_http_version(), self._limits
+        parser, limits = self.parser, self._limits
+        method, version = parser.get_method(), parser.get_http_version()
         found = fault(
-            self.parser.get_method(), self.url, version, self.headers,
+            method, self.url, version, self.headers,
             max_bytes=limits.max_head, max_headers=limits.max_headers,
         )  # fmt: skip
         if found is not None:
             self._fail(found)
-        self.expect_100_continue = expects_100(self.headers)
+        path, raw_path, query = _paths(self.url)
+        return RequestHead(
+            method=method.decode("ascii"),
+            path=path,
+            raw_path=raw_path,
+            query=query,
+            version=version,
+            keep_alive=version == "1.1" and parser.should_keep_alive(),
+            expects_100=expects_100(self.headers),
+        )
 
     def _fail(self, refusal: Refusal) -> None:
         self._refusal = refusal

@@ -1,0 +1,83 @@
+"""Request heads that were read before: a client says the same each time, but for the length of its body.
+
+What such a head means has been worked out by then, every judgement of gateway.api.request_heads included: it is
+looked up, not read again, which costs a call for each of its headers.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.upstream.headers import Headers
+
+_END = b"\r\n\r\n"
+_LENGTH = b"\r\ncontent-length: "
+_LENGTH_ENDS = b"ength: "
+"""All of its name that says nothing of upper and lower case, nearly."""
+_LONGEST = 4096
+_MOST = 256
+_NEVER = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
+"""With one of them more than the length decides what a request is."""
+
+
+class RequestHead(msgspec.Struct, frozen=True):
+    """One that may stand, without its headers. `path` is decoded; `raw_path` and `query` are as they came."""
+
+    method: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    version: str
+    keep_alive: bool
+    expects_100: bool
+
+
+class KnownHeads:
+    """By all bytes but the digits of ``Content-Length``. Bounded; shared by a listener's connections."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[RequestHead, Headers, int]] = {}
+        """With the place of the length among the headers."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, data: bytes) -> tuple[RequestHead, Headers, bytes] | None:
+        """Head, headers and body of the request that is exactly `data`, the first bytes of a connection or behind
+        another request; None where it has to be read."""
+        text, digits, begins = _cut(data)
+        known = self._known.get(text)
+        if known is None or digits != b"%d" % (len(data) - begins):
+            return None
+        head, headers, place = known
+        headers = headers.copy()
+        headers[place] = (b"content-length", digits)
+        return head, headers, data[begins:]
+
+    def learn(self, data: bytes, head: RequestHead, headers: Headers) -> None:
+        """They have been read from `data`, and may stand. Names are in lower case."""
+        text, digits, begins = _cut(data)
+        names = [name for name, _ in headers]
+        if (
+            text[: text.find(_LENGTH_ENDS) + len(_LENGTH_ENDS)].lower().endswith(_LENGTH)
+            and digits == b"%d" % (len(data) - begins)
+            and names.count(b"content-length") == 1
+            and head.keep_alive
+            and head.version == "1.1"
+            and _NEVER.isdisjoint(names)
+        ):
+            if len(self._known) >= _MOST:
+                self._known.clear()  # those that come again are back at once
+            self._known[text] = head, headers.copy(), names.index(b"content-length")
+
+
+def _cut(data: bytes) -> tuple[bytes, bytes, int]:
+    """A head without the digits of its length (as far as a first look can tell: what is learned is looked at
+    closely, and no two heads without their digits are the same), these digits, and where the body begins.
+    Empty where `data` has no such thing."""
+    end = data.find(_END, 0, _LONGEST)
+    at = data.find(_LENGTH_ENDS, 0, end) + len(_LENGTH_ENDS)
+    if end < 0 or at < len(_LENGTH_ENDS):
+        return b"", b"", 0
+    stop = data.find(b"\r", at, end + 1)
+    return data[:at] + data[stop:end], data[at:stop], end + len(_END)
