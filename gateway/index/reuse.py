@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from operator import eq
 
 from gateway.types import BlockKey
 
@@ -75,9 +76,12 @@ def bound(bucket: int) -> float:
     return float(2 ** (bucket / _PER_OCTAVE) - 1)
 
 
+_EDGES = [2 ** ((bucket - 1e-9) / _PER_OCTAVE) - 1 for bucket in range(64 * _PER_OCTAVE)]
+"""A hair below each bound, which keeps a distance that is exactly a bound out of the bucket below it."""
+
+
 def bucket_of(distance: float) -> int:
-    # the margin keeps a distance that is exactly a bound out of the bucket below it
-    return int(_PER_OCTAVE * math.log2(distance + 1) + 1e-9)
+    return bisect_right(_EDGES, distance) - 1
 
 
 class ReuseSampler:
@@ -95,6 +99,8 @@ class ReuseSampler:
         """The same times, ascending: how many lie behind one of them is a distance."""
         self._largest: list[tuple[int, BlockKey]] = []
         """Heap of (−hash, key): who leaves first when the threshold falls."""
+        self._fresh: list[BlockKey] = []
+        """Those that are yet to come into it."""
         self._blocks = 0
         self._sampled = 0.0
         self._enough = enough
@@ -106,7 +112,8 @@ class ReuseSampler:
         A block that is held and was never asked for was generated: it was stored right behind the prompt that
         it continues, so it gets the distance of the block before it.
         """
-        keys = keys[:_LONGEST]
+        if len(keys) > _LONGEST:
+            keys = keys[:_LONGEST]
         self._blocks += len(keys)
         sampled = self._sample(keys)
         if len(sampled) > self._max_samples:
@@ -121,13 +128,15 @@ class ReuseSampler:
             nearest = self._behind(lasts[0])
             self._count(nearest, row)
             nearest += row - 1
-        for place, last in zip(list(sampled.values())[row:], lasts[row:], strict=True):
-            if last is not None:
-                nearest = self._behind(last)
-            elif place >= held or nearest is None:
-                continue
-            self._count(nearest, 1)
-        self._touch(sampled, lasts, row)
+        places, rest = list(sampled.values())[row:], lasts[row:]
+        if rest and (places[0] < held or rest.count(None) < len(rest)):  # else they are new, all of them
+            for place, last in zip(places, rest, strict=True):
+                if last is not None:
+                    nearest = self._behind(last)
+                elif place >= held or nearest is None:
+                    continue
+                self._count(nearest, 1)
+        self._touch(list(sampled), lasts, row)
         if self._clock > self._enough or len(self._last) > self._max_samples:
             self._shrink()
 
@@ -154,31 +163,36 @@ class ReuseSampler:
         """So many, the first with `nearest` sampled ones behind it, each of the others with one more."""
         weight, buckets = _SPACE / self._threshold, self._buckets
         while blocks:
-            bucket = bucket_of(nearest * weight)
-            here = 1 if blocks == 1 else min(blocks, max(1, math.ceil(bound(bucket + 1) / weight) - nearest))
+            bucket = bisect_right(_EDGES, nearest * weight) - 1
+            here = 1 if blocks == 1 else min(blocks, max(1, math.ceil(_EDGES[bucket + 1] / weight) - nearest))
             if bucket >= len(buckets):
                 buckets += [0.0] * (bucket + 1 - len(buckets))
             buckets[bucket] += weight * here
             nearest, blocks = nearest + here, blocks - here
 
-    def _touch(self, sampled: Mapping[BlockKey, int], lasts: Sequence[int | None], row: int) -> None:
+    def _touch(self, sampled: Sequence[BlockKey], lasts: Sequence[int | None], row: int) -> None:
         """The first block is the most recent of all: a cache gives up leaves before their parents. The first
         `row` of `lasts` lie side by side."""
         times, now, count = self._times, self._clock, len(sampled)
         if row and lasts[0] is not None:
             end = bisect_right(times, lasts[0])
             del times[end - row : end]
-        for key, last in zip(list(sampled)[row:], lasts[row:], strict=True):
-            if last is None:
-                heappush(self._largest, (-(key & _MASK), key))
-            else:
-                del times[bisect_left(times, last)]
+        rest = lasts[row:]
+        if rest.count(None) == len(rest):
+            self._fresh += sampled[row:]
+        else:
+            for key, last in zip(sampled[row:], rest, strict=True):
+                if last is None:
+                    self._fresh.append(key)
+                else:
+                    del times[bisect_left(times, last)]
         asked = range(now + 1, now + count + 1)
         times.extend(asked)
-        self._last.update(zip(reversed(list(sampled)), asked, strict=True))
+        self._last.update(zip(reversed(sampled), asked, strict=True))
         self._clock = now + count
 
     def _shrink(self) -> None:
+        self._take_in()
         while len(self._last) > self._max_samples:
             self._drop_from(-self._largest[0][0])
         if self._clock > self._enough:
@@ -186,9 +200,15 @@ class ReuseSampler:
             if len(self._last) >= 2 * _FEWEST:
                 self._drop_from(self._threshold // 2)
 
+    def _take_in(self) -> None:
+        for key in self._fresh:
+            heappush(self._largest, (-(key & _MASK), key))
+        self._fresh.clear()
+
     def _drop_from(self, threshold: int) -> None:
         """All of one hash leave together, or equal hashes would be sampled unevenly."""
         self._threshold = threshold
+        self._take_in()
         gone = []
         while self._largest and -self._largest[0][0] >= threshold:
             _, key = heappop(self._largest)
@@ -209,7 +229,7 @@ def _in_a_row(lasts: Sequence[int | None]) -> int:
     row = list(range(first, first - known, -1))
     if lasts[:known] == row:  # a prompt that goes on from another's beginning
         return known
-    return next(n for n, (last, wanted) in enumerate(zip(lasts, row, strict=False)) if last != wanted)
+    return list(map(eq, lasts, row)).index(False)
 
 
 def _share(part: float, whole: float) -> float:
