@@ -183,8 +183,13 @@ def says_twice(body: bytes) -> bool:
     if not members:
         return False
     # two quotes, a colon and a comma each: nothing is left for a member more, or for a space
-    if len(body) == 1 + 4 * len(members) + sum(map(len, members)) + sum(map(len, members.values())):
+    spaces = len(body) - 1 - 4 * len(members) - sum(map(len, members)) - sum(map(len, members.values()))
+    if not spaces:
         return False
+    if spaces == 2 * len(members) - 1:  # as Python's own library writes it
+        pairs = [b'"%s": %s' % pair for pair in zip(map(str.encode, members), members.values(), strict=True)]
+        if body == b"{%s}" % b", ".join(pairs):
+            return False
     at = body.find(b"{")
     for value in members.values():
         name = _NAME.match(body, at)

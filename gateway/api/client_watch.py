@@ -15,9 +15,9 @@ Receive = Callable[[], Coroutine[Any, Any, Any]]
 class DirectWatch:
     """What `ClientWatch` is, where the connection itself tells that it is gone."""
 
-    def __init__(self, outlet: DirectOutlet, request: asyncio.Task[Any]) -> None:
+    def __init__(self, outlet: DirectOutlet) -> None:
         self.gone = False
-        self._request = request
+        self._request = outlet.task
         outlet.on_gone(self._left)
 
     def _left(self) -> None:
@@ -32,7 +32,7 @@ class DirectWatch:
 
 
 class ClientWatch:
-    """Cancels the request's own task when the client leaves; `gone` tells that cancellation from any other.
+    """Cancels the task that makes it when the client leaves; `gone` tells that cancellation from any other.
 
     Start it when the body has been read, for what `receive` brings then can only be the disconnect. A server
     also says disconnect when the answer is complete: that is nobody leaving.
@@ -41,7 +41,9 @@ class ClientWatch:
     cost every request its making, its cancelling and a turn of the loop.
     """
 
-    def __init__(self, receive: Receive, outlet: Outlet, request: asyncio.Task[Any]) -> None:
+    def __init__(self, receive: Receive, outlet: Outlet) -> None:
+        request = asyncio.current_task()
+        assert request is not None  # noqa: S101 - a coroutine that runs has one
         self.gone = False
         self._stopped = False
         self._receive = receive

@@ -86,7 +86,10 @@ class DirectOutlet:
     """A `gateway.upstream.outlet.Outlet` on one of uvicorn's request cycles, whose state it keeps true, so
     that the rest of the server (keep-alive, pipelining, shutdown) sees an answer like any other."""
 
-    __slots__ = ("_chunked", "_cycle", "_flow", "_head", "_left", "_on_gone", "_resumed")
+    __slots__ = ("_chunked", "_cycle", "_flow", "_head", "_left", "_on_gone", "_resumed", "task")
+
+    task: asyncio.Task[Any]
+    """Runs the application."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle

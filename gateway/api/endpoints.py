@@ -24,6 +24,8 @@ class ProxiedEndpoint:
     ends_with_done: bool = False
     """A whole stream of it has a last event that says so."""
     dialect: Dialect = Dialect.OPENAI
+    names_answers: bool = False
+    """Its answers have names, by which later requests may ask for them."""
 
 
 _DIALECTS = {Endpoint.RESPONSES: Dialect.RESPONSES, Endpoint.MESSAGES: Dialect.MESSAGES}
@@ -37,6 +39,7 @@ def _standard() -> list[ProxiedEndpoint]:
             generates=True,
             ends_with_done=True,
             dialect=_DIALECTS.get(endpoint, Dialect.OPENAI),
+            names_answers=endpoint is Endpoint.RESPONSES,
         )
         for endpoint in Endpoint
     ]
@@ -45,7 +48,11 @@ def _standard() -> list[ProxiedEndpoint]:
         *(ProxiedEndpoint(path, caches=False) for path in ("/tokenize", "/detokenize")),
     ]
     by_name = ProxiedEndpoint(
-        "/v1/responses/*", ("GET", "POST", "DELETE"), caches=False, dialect=Dialect.RESPONSES
+        "/v1/responses/*",
+        ("GET", "POST", "DELETE"),
+        caches=False,
+        dialect=Dialect.RESPONSES,
+        names_answers=True,
     )
     by_load = (
         "/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score",

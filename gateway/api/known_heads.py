@@ -1,7 +1,7 @@
 """Request heads that were read before: a client says the same each time, but for the length of its body.
 
-What such a head means has been worked out by then, every judgement of gateway.api.request_heads included: it is
-looked up, not read again, which costs a call for each of its headers.
+What such a head means has been worked out by then, every judgement of gateway.api.request_heads included: it
+is looked up, not read again, which would cost a call for each of its headers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ _END = b"\r\n\r\n"
 _LENGTH = b"\r\ncontent-length: "
 _LENGTH_ENDS = b"ength: "
 """All of its name that says nothing of upper and lower case, nearly."""
+_SKIP = len(_LENGTH_ENDS)
 _LONGEST = 4096
 _MOST = 256
 _NEVER = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
@@ -43,8 +44,8 @@ class KnownHeads:
         return len(self._known)
 
     def find(self, data: bytes) -> tuple[RequestHead, Headers, bytes] | None:
-        """Head, headers and body of the request that is exactly `data`, the first bytes of a connection or behind
-        another request; None where it has to be read."""
+        """Head, headers and body of the request that is exactly `data`, the first bytes of a connection or
+        behind another request; None where it has to be read."""
         text, digits, begins = _cut(data)
         known = self._known.get(text)
         if known is None or digits != b"%d" % (len(data) - begins):
@@ -59,7 +60,7 @@ class KnownHeads:
         text, digits, begins = _cut(data)
         names = [name for name, _ in headers]
         if (
-            text[: text.find(_LENGTH_ENDS) + len(_LENGTH_ENDS)].lower().endswith(_LENGTH)
+            text[: text.find(_LENGTH_ENDS) + _SKIP].lower().endswith(_LENGTH)
             and digits == b"%d" % (len(data) - begins)
             and names.count(b"content-length") == 1
             and head.keep_alive
@@ -76,8 +77,8 @@ def _cut(data: bytes) -> tuple[bytes, bytes, int]:
     closely, and no two heads without their digits are the same), these digits, and where the body begins.
     Empty where `data` has no such thing."""
     end = data.find(_END, 0, _LONGEST)
-    at = data.find(_LENGTH_ENDS, 0, end) + len(_LENGTH_ENDS)
-    if end < 0 or at < len(_LENGTH_ENDS):
+    at = data.find(_LENGTH_ENDS, 0, end) + _SKIP
+    if end < 0 or at < _SKIP:
         return b"", b"", 0
     stop = data.find(b"\r", at, end + 1)
-    return data[:at] + data[stop:end], data[at:stop], end + len(_END)
+    return data[:at] + data[stop:end], data[at:stop], end + 4

@@ -318,7 +318,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
-        self._outlet = cycle.scope[DIRECT]  # type: ignore[literal-required]
+        outlet: DirectOutlet = cycle.scope[DIRECT]  # type: ignore[literal-required]
+        self._outlet = outlet
         if self._idle is None:
             task = self.loop.create_task(self._run_asgi(cycle, app))
             task.add_done_callback(self.tasks.discard)
@@ -326,6 +327,7 @@ class GuardedProtocol(HttpToolsProtocol):
             task, request = self._idle
             self._idle = None
             request.set_result((cycle, app))
+        outlet.task = task
         self.tasks.add(task)
 
     async def _run_asgi(self, cycle: RequestResponseCycle, app: Any) -> None:

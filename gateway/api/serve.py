@@ -126,15 +126,14 @@ class ProxyService:
             if b"origin" in lookup:
                 self._pages.check(lookup)
             visit = await self._gate.enter(headers, endpoint)
-            story.key = visit.key_id
+            if visit is not NOBODY:
+                story.key = visit.key_id
             whole = None if direct is None else direct.whole_body()
             if whole is None:
                 body = await self._body(lookup, receive)
             else:
                 body = within(whole, self._options.max_body)
-            task = asyncio.current_task()
-            assert task is not None  # noqa: S101 - a coroutine that runs has one
-            watch = ClientWatch(receive, outlet, task) if direct is None else DirectWatch(direct, task)
+            watch = ClientWatch(receive, outlet) if direct is None else DirectWatch(direct)
             await self._answer(endpoint, scope, lookup, body, visit, identifier, story, outlet)
         except (ClientLeft, ClientGone):
             story.client_left()
@@ -189,8 +188,10 @@ class ProxyService:
                 max_body=self._options.max_body,
                 ask_for_usage=self._options.ask_for_usage,
             )
-            story.asked_model, story.stripped = call.prompt.model, call.stripped
-            name = named_response(call)
+            story.asked_model = call.prompt.model
+            if call.dropped_fields or call.dropped_entries:
+                story.stripped = call.stripped
+            name = named_response(call) if endpoint.names_answers else ""
             pin = await self._pins.find(name, visit.key_id) if name else None
             if pin is not None and not call.prompt.model:
                 call.prompt = msgspec.structs.replace(call.prompt, model=pin.model)
@@ -253,7 +254,7 @@ class ProxyService:
             readable=endpoint.generates,
             error_event=partial(error_event, dialect=endpoint.dialect),
             unserved=partial(_unserved, route, call),
-            on_start=self._pins.watch(call, route.worker, story.key),
+            on_start=self._pins.watch(call, route.worker, story.key) if endpoint.names_answers else None,
             hide_usage=call.inject_usage,
             ends_with_done=endpoint.ends_with_done,
             redactor=call.redactor,
