@@ -146,7 +146,7 @@ async def understand(
         prompt=prompt,
         dropped_fields=dropped,
         dropped_headers=steering,
-        dropped_entries=[door.listed_as(name) for name in steering],
+        dropped_entries=[door.listed_as(name) for name in steering] if steering else [],
         inject_usage=inject,
         redactor=door.redactor,
         form_salts=salts,

@@ -22,38 +22,39 @@ class Try(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
-class RequestRecord(msgspec.Struct, frozen=True):
-    """Times in seconds, from the request's arrival. Tokens are our own counts but for `usage`."""
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Times in seconds, from the request's arrival. Tokens are our own counts but for `usage`. What has a
+    default has it where no worker was found."""
 
     request_id: str
     endpoint: str
-    model: str
-    """As routed; empty where no worker was found. Its values are bounded, so it may be a label."""
+    model: str = ""
+    """As routed. Its values are bounded, so it may be a label."""
     asked_model: str
     """As the client wrote it: anything."""
-    worker: WorkerId | None
+    worker: WorkerId | None = None
     """Of the last try."""
     status: int
     """What the client was sent; 499 where it left."""
     outcome: Outcome
-    streamed: bool
-    prompt_tokens: int
-    matched_tokens: int
-    reusable_tokens: int
-    usage: Usage | None
+    streamed: bool = False
+    prompt_tokens: int = 0
+    matched_tokens: int = 0
+    reusable_tokens: int = 0
+    usage: Usage | None = None
     routing_s: float
     """Spent on decisions, tokenising included."""
-    ttft_s: float | None
+    ttft_s: float | None = None
     """To the first piece of a stream; None for other answers."""
-    gap_mean_s: float | None
-    gap_longest_s: float
-    pieces: int
+    gap_mean_s: float | None = None
+    gap_longest_s: float = 0.0
+    pieces: int = 0
     """Events of the stream."""
     total_s: float
-    tries: tuple[Try, ...]
-    stripped: tuple[str, ...]
+    tries: tuple[Try, ...] = ()
+    stripped: tuple[str, ...] = ()
     """Fields and headers that the door took out."""
-    error: str
+    error: str = ""
     """What went wrong, for a log; never a prompt."""
     key: str = ""
     """Id of the API key; never the key."""
@@ -130,33 +131,50 @@ class Story(msgspec.Struct):
 
     def end(self, now: float) -> RequestRecord:
         route, exchange = self.route, self.exchange
-        streamed = exchange is not None and exchange.streamed
-        first = exchange.first_byte_at if exchange is not None and streamed else None
+        if route is None or exchange is None:
+            return self._unrouted(now)
+        streamed = exchange.streamed
+        first = exchange.first_byte_at if streamed else None
         return RequestRecord(
             request_id=self.request_id,
             endpoint=self.endpoint,
-            model=route.model if route is not None else "",
+            model=route.model,
             asked_model=self.asked_model,
-            worker=route.worker if route is not None else None,
+            worker=route.worker,
             status=self.status,
             outcome=self.outcome,
             streamed=streamed,
-            prompt_tokens=route.prompt_tokens if route is not None else 0,
-            matched_tokens=route.matched_tokens if route is not None else 0,
-            reusable_tokens=route.reusable_tokens if route is not None else 0,
-            usage=exchange.usage if exchange is not None else None,
+            prompt_tokens=route.prompt_tokens,
+            matched_tokens=route.matched_tokens,
+            reusable_tokens=route.reusable_tokens,
+            usage=exchange.usage,
             routing_s=self.routing_s,
             ttft_s=first - self.began if first is not None else None,
-            gap_mean_s=exchange.mean_gap if exchange is not None else None,
-            gap_longest_s=exchange.longest_gap if exchange is not None and streamed else 0.0,
-            pieces=exchange.pieces if exchange is not None and streamed else 0,
+            gap_mean_s=exchange.mean_gap if streamed else None,
+            gap_longest_s=exchange.longest_gap if streamed else 0.0,
+            pieces=exchange.pieces if streamed else 0,
             total_s=now - self.began,
             tries=tuple(self.tries),
             stripped=self.stripped,
             error=self.error,
             key=self.key,
-            keys=route.keys if route is not None else (),
+            keys=route.keys,
             trace_id=self.trace_id,
-            reason=route.reason if route is not None else "",
-            weighing=route.notes.weighing if route is not None else None,
+            reason=route.reason,
+            weighing=route.notes.weighing,
+        )
+
+    def _unrouted(self, now: float) -> RequestRecord:
+        return RequestRecord(
+            request_id=self.request_id,
+            endpoint=self.endpoint,
+            asked_model=self.asked_model,
+            status=self.status,
+            outcome=self.outcome,
+            routing_s=self.routing_s,
+            total_s=now - self.began,
+            stripped=self.stripped,
+            error=self.error,
+            key=self.key,
+            trace_id=self.trace_id,
         )

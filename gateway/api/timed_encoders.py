@@ -48,7 +48,7 @@ class _Timed:
             prompts = await self.inner.encode(request)
         finally:
             self._seconds.observe(self._clock() - began)
-        if (none := not_tokenised(prompts, request)) is not None:
+        if not prompts and (none := not_tokenised(prompts, request)) is not None:
             self._without(none.kind).inc()
         return prompts
 

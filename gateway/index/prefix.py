@@ -78,7 +78,8 @@ class PrefixIndex:
 
     def match(self, keys: Sequence[BlockKey], now: float) -> dict[WorkerId, int]:
         placements = self._placements
-        placements.expire(now)
+        if placements.masks:
+            placements.expire(now)
         get = self._tree.nodes.get
         found: dict[WorkerId, int] = {}
         alive, depth = self._active, 0
@@ -187,8 +188,8 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if known is None:
             return
-        self._placements.expire(now)
         if known.lru is None:
+            self._placements.expire(now)
             held = known.holding.parents
             self._placements.place(known.holding.bit, [key for key in keys if key not in held], now)
         else:
@@ -300,7 +301,8 @@ class PrefixIndex:
             if not held:
                 self._tree.store(known.holding, run, before)
             before = run[-1]
-        self._tree.forget(known.holding, pushed_out)
+        if pushed_out:
+            self._tree.forget(known.holding, pushed_out)
         self._keep_within_bounds(len(keys))
 
     def _keep_within_bounds(self, stored: int) -> None:

@@ -21,7 +21,7 @@ from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker
 from gateway.index.base import IndexReader, IndexWriter
 from gateway.prompt.base import PromptEncoder, PromptRequest
-from gateway.routing.admission import Admission, Place
+from gateway.routing.admission import Admission
 from gateway.routing.caller import ANYBODY, Caller
 from gateway.routing.candidates import (
     NO_REFUSALS,
@@ -143,7 +143,7 @@ class Router:
         if usage is None:
             return
         self.feedback.judge(route, usage)
-        if outcome is Outcome.OK:
+        if outcome is Outcome.OK and route.notes.media:
             self._media.learn(route.notes.media, route.worker, usage.prompt_tokens)
         if outcome is Outcome.OK and ttft is not None:
             cached = route.matched_tokens if usage.cached_tokens is None else usage.cached_tokens
@@ -222,10 +222,11 @@ class Router:
     ) -> tuple[Route, str]:
         """The route, and the name of the policy that chose it. Queues where all candidates are full; a queued
         request is weighed again when its turn comes."""
-        pool, place = reading.pool, None
+        admission, place = self._admission, None
+        queues = admission.queues if admission is not None else ()
         try:
             while True:
-                overtaking = place is None and not exclude and self._waiting(pool) > 0
+                overtaking = place is None and not exclude and queues and reading.pool in queues
                 if not overtaking:
                     weighing = self.weigh(reading, exclude)
                     if self.max_ttft and weighing.winner is not None and not exclude:
@@ -233,20 +234,21 @@ class Router:
                         if weighing.winner is None:
                             raise self._too_late(reading, weighing)
                     if weighing.winner is not None:
-                        return self._take(reading, weighing, weighing.winner), weighing.policy.name
+                        return self._take(reading, weighing, weighing.winner), weighing.slot.policy.name
                     refusals = list(weighing.refusals.values())
                     # one that was tried elsewhere already has waited enough
-                    if self._admission is None or exclude or not worth_waiting(refusals):
+                    if admission is None or exclude or not worth_waiting(refusals):
                         raise nobody_left(reading.target.name, refusals)
-                assert self._admission is not None  # noqa: S101 - somebody waits in it, or it was looked at
-                place = place or self._admission.enter(pool, caller, reading.prompt_tokens)
-                await self._admission.turn(place)
+                assert admission is not None  # noqa: S101 - somebody waits in it, or it was looked at
+                place = place or admission.enter(reading.pool, caller, reading.prompt_tokens)
+                await admission.turn(place)
         except Overloaded:
             if (untrusted := self._untrusted(reading)) is not None:
                 raise untrusted from None
             raise
         finally:
-            self._leave(place)
+            if place is not None and admission is not None:
+                admission.leave(place)
 
     def in_time(self, reading: Reading, weighing: Weighing) -> Weighing:
         """The same with a winner that is expected to answer within `max_ttft`, or none."""
@@ -275,7 +277,7 @@ class Router:
     def _take(self, reading: Reading, weighing: Weighing, winner: int) -> Route:
         now = self._clock()
         worker, load = weighing.candidates[winner], weighing.loads[winner]
-        matched = weighing.matched[winner]
+        matched, prompt_tokens = weighing.matched[winner], reading.shape.prompt_tokens
         if weighing.slot.chosen is not None:
             weighing.slot.chosen(reading.shape, weighing.loads, weighing.matched, winner)
         if self._guards.somebody_starts:
@@ -285,9 +287,11 @@ class Router:
             exact=reading.exact,
             comparable=reading.comparable,
             media=reading.media,
-            ahead_tokens=load.all_waiting_tokens,
+            ahead_tokens=load.waiting_tokens + load.peer_waiting_tokens,
             unit=reading.target.unit,
-            held_blocks=self._held_blocks(worker.id, reading) if matched else 0,
+            held_blocks=self._index.held_depth(worker.id, reading.prompts[0].cacheable)
+            if matched and len(reading.prompts) == 1
+            else 0,
             placed=self._promises.make(worker, reading, matched, now),
             placed_at=now,
             weighing=weighing,
@@ -297,7 +301,7 @@ class Router:
         )
         lease = Lease.take(
             load,
-            prompt_tokens=reading.prompt_tokens,
+            prompt_tokens=prompt_tokens,
             matched_tokens=matched,
             keys=reading.shape.keys,
             block_size=reading.target.unit,
@@ -310,9 +314,9 @@ class Router:
             url=worker.spec.url,
             model=reading.target.name,
             lease=lease,
-            prompt_tokens=reading.prompt_tokens,
+            prompt_tokens=prompt_tokens,
             matched_tokens=matched,
-            reusable_tokens=max(matched, weighing.reusable),
+            reusable_tokens=max(matched, *weighing.matches.values()) if weighing.matches else matched,
             keys=[prompt.cacheable for prompt in reading.prompts],
             dp_rank=worker.spec.dp_rank,
             reason=_reason(reading, weighing),
@@ -332,11 +336,6 @@ class Router:
         workers, now = self._reader.workers_now(reading), self._clock()
         found = last_resort(workers, self._board.of(workers), self._guards, (), now)
         return nobody_left(reading.target.name, found.refusals.values()) if found is not None else None
-
-    def _held_blocks(self, worker: WorkerId, reading: Reading) -> int:
-        return (
-            self._index.held_depth(worker, reading.prompts[0].cacheable) if len(reading.prompts) == 1 else 0
-        )
 
     def _match(self, reading: Reading, now: float) -> dict[WorkerId, int]:
         """Tokens that each worker of the target would serve from cache, over all prompts: whole engine blocks
@@ -359,13 +358,6 @@ class Router:
 
     def load_of(self, worker: Worker) -> WorkerLoad:
         return self._board.add(worker.id)
-
-    def _waiting(self, pool: str) -> int:
-        return self._admission.waiting(pool) if self._admission is not None else 0
-
-    def _leave(self, place: Place | None) -> None:
-        if place is not None and self._admission is not None:
-            self._admission.leave(place)
 
 
 def _reason(reading: Reading, weighing: Weighing) -> Reason:

@@ -108,8 +108,8 @@ class SseScanner:
         return out + self._finish() if last else out
 
     def _learn(self, event: bytes) -> None:
-        """A plain one, as most that come behind it will be. The text that is put in place of its own can't end
-        its string, so that nothing of `_telling` can come about but inside the text, where it tells nothing."""
+        """A plain one, as most that come behind it will be. A text in place of its own can't end its string:
+        whatever it brings about lies inside of the text, where it tells nothing."""
         self._shapes -= 1
         found = _PIECE.search(event)
         if found is not None:

@@ -102,7 +102,7 @@ class EstimatedTTFT:
         if not best or not self.affinity_weight:
             return 0.0
         holder = loads[matched_tokens.index(best)]
-        own = best - holder.common_context(request.keys, request.block_size)
+        own = best - (holder.common_context(request.keys, request.block_size) if holder.marks else 0)
         if own <= 0:
             return 0.0
         return self.affinity_weight * own / max(best, request.prompt_tokens) * slack(loads)
