@@ -146,9 +146,9 @@ class Follower:
     # what comes in
 
     async def _read(self, subscription: Subscription) -> None:
-        async for up in subscription.connections():
+        for up in subscription.connections():
             await self._on_connection(up)
-        while (frames := await subscription.next()) is not None:
+        while (frames := subscription.next()) is not None:
             await self._on_message(frames)
 
     async def _on_connection(self, up: bool) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
 
 import zmq
 import zmq.asyncio
@@ -21,6 +22,8 @@ HEARTBEAT_TIMEOUT = 15_000
 RECONNECT = 100
 RECONNECT_MAX = 2_000
 # all four in milliseconds
+_EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
+"""As plain numbers: members of an enum take some ten calls to be joined."""
 
 
 class ReplayTimeout(Exception):
@@ -35,39 +38,89 @@ def parse_frames(frames: list[bytes]) -> tuple[int, bytes] | None:
 
 
 class Subscription:
-    """A SUB socket and the monitor of its connection. Use within `subscribe`."""
+    """A SUB socket and the monitor of its connection. Use within `subscribe`.
 
-    def __init__(self, sub: zmq.asyncio.Socket, monitor: zmq.asyncio.Socket) -> None:
+    An engine says something at each of its steps, so a message must cost little: sockets are plain ones, read
+    as long as there is something, and the loop is told of their descriptors once, not for each wait.
+    """
+
+    def __init__(self, sub: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
         self._sub = sub
         self._monitor = monitor
-        self._poller = zmq.asyncio.Poller()
-        self._poller.register(sub, zmq.POLLIN)
-        self._poller.register(monitor, zmq.POLLIN)
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[bool] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._descriptors = (sub.FD, monitor.FD)
+        for descriptor in self._descriptors:
+            self._loop.add_reader(descriptor, self._on_signal)
+
+    def close(self) -> None:
+        for descriptor in self._descriptors:
+            self._loop.remove_reader(descriptor)
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def wait(self, timeout: float) -> bool:
         """Until there is something to read; False after `timeout` seconds."""
-        return bool(await self._poller.poll(int(timeout * 1000)))
+        if self._something():
+            return True
+        self._waiter = self._loop.create_future()
+        self._due = self._loop.time() + timeout
+        if self._timer is None:
+            self._timer = self._loop.call_later(timeout, self._on_time)
+        try:
+            return await self._waiter
+        finally:
+            self._waiter = None
 
-    async def connections(self) -> AsyncIterator[bool]:
+    def connections(self) -> Iterator[bool]:
         """What happened to the connection since the last look: True it came up, False it went down."""
         while _readable(self._monitor):
-            event = parse_monitor_message(await self._monitor.recv_multipart())["event"]
+            event = parse_monitor_message(self._monitor.recv_multipart())["event"]
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 yield True
             elif event == zmq.EVENT_DISCONNECTED:
                 yield False
 
-    async def next(self) -> list[bytes] | None:
+    def next(self) -> list[bytes] | None:
         """The next message; None where there is none now, or where the connection must be looked at first."""
         if _readable(self._monitor) or not _readable(self._sub):
             return None
-        return await self._sub.recv_multipart()
+        frame = self._sub.recv(zmq.NOBLOCK, copy=False)
+        frames = [frame.bytes]
+        while frame.more:  # which a frame knows, and recv_multipart asks the socket for
+            frame = self._sub.recv(zmq.NOBLOCK, copy=False)
+            frames.append(frame.bytes)
+        return frames
+
+    def _something(self) -> bool:
+        # each is asked: a descriptor stays readable until its socket has been
+        said, changed = _readable(self._sub), _readable(self._monitor)
+        return said or changed
+
+    def _on_signal(self) -> None:
+        """ZMQ has news of some kind. Who isn't waiting looks for itself before the next wait."""
+        if self._something() and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
+
+    def _on_time(self) -> None:
+        """One timer for all waits: it looks whether this one has lasted so long."""
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        left = self._due - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._on_time)
+        else:
+            self._waiter.set_result(False)
 
 
 @contextmanager
-def subscribe(context: zmq.asyncio.Context, source: Source) -> Iterator[Subscription]:
+def subscribe(context: zmq.Context[Any], source: Source) -> Iterator[Subscription]:
     """Raises ConfigError for an endpoint that can't be one."""
-    sub = context.socket(zmq.SUB)
+    plain: zmq.Context[zmq.Socket[bytes]] = zmq.Context.shadow(context.underlying)
+    sub = plain.socket(zmq.SUB)
     try:
         sub.set(zmq.LINGER, 0)
         sub.set(zmq.RCVHWM, QUEUE)
@@ -80,7 +133,8 @@ def subscribe(context: zmq.asyncio.Context, source: Source) -> Iterator[Subscrip
         monitor = sub.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         try:
             _connect(sub, source.events)
-            yield Subscription(sub, monitor)
+            with closing(Subscription(sub, monitor)) as subscription:
+                yield subscription
         finally:
             sub.disable_monitor()
             monitor.close()
@@ -115,11 +169,11 @@ async def replay(
         dealer.close()
 
 
-def _readable(socket: zmq.asyncio.Socket) -> bool:
-    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
+def _readable(socket: zmq.Socket[bytes]) -> bool:
+    return bool(int(socket.get(_EVENTS)) & _POLLIN)
 
 
-def _connect(socket: zmq.asyncio.Socket, endpoint: str) -> None:
+def _connect(socket: zmq.Socket[Any], endpoint: str) -> None:
     try:
         socket.connect(endpoint)
     except zmq.ZMQError as error:
