@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from gateway.prompt.base import MOST_CHARS, PromptError, PromptRequest, TokenPro
 from gateway.prompt.files import TokenizerFiles
 from gateway.prompt.render import MEDIA_MARK, ChatRenderer, RenderOptions
 from gateway.prompt.segments import SegmentedTokenizer, TokenPlan
+from gateway.prompt.token_length import token_length
 
 _LONG = 256 * 1024
 """Characters, or token ids, from which on a prompt is worked on step by step."""
@@ -28,6 +29,7 @@ class _Work:
 class LocalEncoder:
     """Renders and tokenises as the engine does. New text of more than `inline_chars` characters, and chats of
     more than `inline_messages` messages, are worked on in a thread, so that the event loop keeps serving.
+    `longest` says how many tokens the model's engines take at the most, None where one of them does not say.
     """
 
     name = "local"
@@ -43,6 +45,7 @@ class LocalEncoder:
         inline_messages: int = 256,
         threads: int = 2,
         most_chars: int = MOST_CHARS,
+        longest: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.files = files
         self._renderer = ChatRenderer(files, options)
@@ -50,6 +53,8 @@ class LocalEncoder:
         self._inline_chars = inline_chars
         self._inline_messages = inline_messages
         self._most_chars = most_chars
+        self._longest = longest
+        self._token_length = token_length(files.tokenizer)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tokenise")
 
     async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
@@ -73,7 +78,7 @@ class LocalEncoder:
     async def _encode_long(self, text: str | Sequence[int], request: PromptRequest) -> TokenPrompt:
         """The same in steps of some tens of milliseconds, between which others have their turn."""
         await asyncio.sleep(0)
-        if isinstance(text, str) and len(text) > self._most_chars:
+        if isinstance(text, str) and (len(text) > self._most_chars or self._refused(text, request)):
             return too_long(len(text))
         work = self._begin(text)
         if isinstance(work, _Work):
@@ -82,6 +87,13 @@ class LocalEncoder:
             await loop.run_in_executor(self._pool, self._complete, [work])
         await asyncio.sleep(0)
         return self._finish(work, request)
+
+    def _refused(self, text: str, request: PromptRequest) -> bool:
+        """However few tokens it has, no engine takes it, nor cuts it to what one takes."""
+        length, longest = self._token_length, self._longest()
+        if length is None or longest is None or request.truncate_prompt_tokens is not None:
+            return False
+        return length.fewest_tokens(text) > longest
 
     def tokenise(self, request: PromptRequest) -> list[TokenPrompt]:
         """`encode` for callers that want to know why not: raises PromptError. Blocks while it works; not to

@@ -28,9 +28,12 @@ def choose_encoder(
     engine: Callable[[], PromptEncoder] | None = None,
     options: RenderOptions | None = None,
     cache_bytes: int = 64 * 1024 * 1024,
+    longest: Callable[[], int | None] = lambda: None,
 ) -> EncoderChoice:
     """Local files that the operator named, else those where the engine says its model lies, else the engine's
     own tokenizer (`engine` makes that encoder; None where it has none), else bytes.
+
+    `longest` is as for LocalEncoder.
 
     Reads files, up to seconds: call it off the event loop. Raises ConfigError only where `tokenizer_path`
     cannot be used, for that is what somebody asked for.
@@ -38,7 +41,7 @@ def choose_encoder(
     if tokenizer_path is not None:
         files = load_tokenizer_files(tokenizer_path)
         return EncoderChoice(
-            LocalEncoder(files, options, cache_bytes=cache_bytes),
+            LocalEncoder(files, options, cache_bytes=cache_bytes, longest=longest),
             f"local files at {tokenizer_path}, as configured",
         )
     against = "the engine names no model path"
@@ -47,7 +50,7 @@ def choose_encoder(
         if has_tokenizer_files(Path(model_path)):
             try:
                 files = load_tokenizer_files(model_path)
-                encoder = LocalEncoder(files, options, cache_bytes=cache_bytes)
+                encoder = LocalEncoder(files, options, cache_bytes=cache_bytes, longest=longest)
             except ConfigError as error:
                 against = f"unusable files at the engine's model path: {error}"
             else:

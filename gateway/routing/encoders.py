@@ -122,7 +122,10 @@ class EncoderBook:
         if configured == FROM_ENGINE:
             return EncoderChoice(self._from_engine(model), "the engine's /tokenize, as configured")
         return choose_encoder(
-            tokenizer_path=configured, model_path=model_path, engine=partial(self._from_engine, model)
+            tokenizer_path=configured,
+            model_path=model_path,
+            engine=partial(self._from_engine, model),
+            longest=partial(self._longest, model),
         )
 
     def _from_engine(self, model: str) -> EngineEncoder:
@@ -133,6 +136,12 @@ class EncoderBook:
             deadline=self._deadline,
             concurrency=self._concurrency,
         )
+
+    def _longest(self, model: str) -> int | None:
+        """Tokens of a prompt that one of the model's engines takes; None where one does not say."""
+        infos = [w.info for w in self._registry.workers() if w.info is not None and w.info.model == model]
+        said = [info.max_model_len for info in infos if info.max_model_len]
+        return max(said) if said and len(said) == len(infos) else None
 
     def _urls(self, model: str) -> list[str]:
         return [

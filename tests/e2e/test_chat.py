@@ -264,3 +264,13 @@ def test_prompt_lists_and_token_ids(tiny: Fleet) -> None:
     assert answer.headers["x-gateway-prompt-tokens"] == "60"
     assert answer.json()["usage"]["prompt_tokens"] == 60
     assert len(answer.json()["choices"]) == 2
+
+
+def test_the_engine_itself_refuses_what_is_too_long_to_be_tokenised_here(tiny: Fleet) -> None:
+    """1.2 million bytes: no token of this vocabulary has more than 64, and no engine takes 18,750 of them."""
+    answer = ask(tiny, "zebra " * 200_000)
+    assert answer.status_code == 400
+    assert "maximum context length" in answer.json()["error"]["message"]
+    # not counted: a token for four characters
+    assert 300_000 <= int(answer.headers["x-gateway-prompt-tokens"]) < 300_100
+    assert answer.headers["x-gateway-matched-tokens"] == "0"
