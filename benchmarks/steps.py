@@ -54,6 +54,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     "records and metrics": (
         "gateway.api.record:Story.end",
         "gateway.api.recorder:Recorders.record",
+        "gateway.api.batch:Batch.flush",
     ),
     "what holds these together": ("gateway.api.protocol:GuardedProtocol._run_asgi",),
 }

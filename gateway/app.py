@@ -14,6 +14,7 @@ import zmq.asyncio
 
 from gateway.api.admin import create_admin
 from gateway.api.advice import advice_routes
+from gateway.api.batch import Batch, FlushedFirst
 from gateway.api.cors import ASGIApp, with_cors
 from gateway.api.doctor import doctor_routes
 from gateway.api.endpoints import EndpointTable
@@ -288,10 +289,12 @@ def build(settings: Settings) -> App:
     registry.subscribe(zeros)
     pins = ResponsePins(clock, RedisPins(store) if store is not None else None)
     pages = Pages(settings.cors_origins)
+    batch = Batch(MetricsRecorder(metrics), traffic, *watching.recorders)
+    metrics.registry.before_reading = batch.flush
     service = ProxyService(
         router,
         client,
-        Recorders(*_recorders(settings, metrics, followers, registry), traffic, *watching.recorders),
+        Recorders(*_at_once(settings, followers, registry), batch),
         read_prompt,
         options=options,
         gate=security.gate,
@@ -307,6 +310,23 @@ def build(settings: Settings) -> App:
     for found_by in (finder, replicas.discovery if replicas is not None else None):
         if found_by is not None:
             metrics.registry.register(LiveState(found_by.source.gauges))
+    operators = create_admin(
+        router=router,
+        registry=registry,
+        view=view,
+        metrics=metrics.registry,
+        make_policy=lambda name, params: make_policy(name, params, random=random),
+        watch=lambda acting, watching, model: watched(acting, watching, model, observer),
+        vet=security.vet,
+        readiness=readiness,
+        more=(
+            advice_routes(traffic),
+            doctor_routes(lambda: readiness.draining),
+            index_routes(knowledge),
+            watching.page(table, queue, store, replicas, lambda: readiness.draining),
+        ),
+    )
+    operators.add_middleware(FlushedFirst, flush=batch.flush)
     return App(
         public=with_cors(
             PublicApp(
@@ -319,24 +339,7 @@ def build(settings: Settings) -> App:
             ),
             settings.cors_origins,
         ),
-        admin=security.guarded(
-            create_admin(
-                router=router,
-                registry=registry,
-                view=view,
-                metrics=metrics.registry,
-                make_policy=lambda name, params: make_policy(name, params, random=random),
-                watch=lambda acting, watching, model: watched(acting, watching, model, observer),
-                vet=security.vet,
-                readiness=readiness,
-                more=(
-                    advice_routes(traffic),
-                    doctor_routes(lambda: readiness.draining),
-                    index_routes(knowledge),
-                    watching.page(table, queue, store, replicas, lambda: readiness.draining),
-                ),
-            )
-        ),
+        admin=security.guarded(operators),
         security=security,
         reloader=Reloader(
             settings, specs, registry, service, table, security, visitor, random, observer, zeros
@@ -365,10 +368,8 @@ def build(settings: Settings) -> App:
     )
 
 
-def _recorders(
-    settings: Settings, metrics: Metrics, followers: Followers, registry: Registry
-) -> list[Recorder]:
-    recorders: list[Recorder] = [MetricsRecorder(metrics), FilledBlocks(followers.answered, registry.unit_of)]
+def _at_once(settings: Settings, followers: Followers, registry: Registry) -> list[Recorder]:
+    recorders: list[Recorder] = [FilledBlocks(followers.answered, registry.unit_of)]
     if settings.access_log:
         recorders.append(AccessLog())
     return recorders

@@ -56,11 +56,23 @@ UNROUTED = (
 """How those end that no worker was given."""
 
 
+class Registry(CollectorRegistry):
+    """`before_reading` brings the metrics up to date."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_reading: Callable[[], None] = lambda: None
+
+    def collect(self) -> Iterable[Metric]:
+        self.before_reading()
+        return super().collect()
+
+
 class Metrics:
     """The exporter. One per process, on a registry of its own; nothing is registered at import time."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry if registry is not None else CollectorRegistry()
+    def __init__(self) -> None:
+        self.registry = Registry()
         self._per_worker: dict[tuple[str, str], PerWorker] = {}
         self.endpoints: set[str] = set()
         """Those that requests come for."""

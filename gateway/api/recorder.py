@@ -15,7 +15,7 @@ access = logging.getLogger("gateway.access")
 
 
 class MetricsRecorder:
-    """The hot path's recorder: one call a request."""
+    """One call a request."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
