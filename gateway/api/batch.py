@@ -14,8 +14,8 @@ from gateway.api.record import Recorder, RequestRecord
 
 MOST = 16
 MOST_BLOCKS = 512
-"""Of their prompts. Some recorders go over each: those of a long prompt make up for being told alone, and nobody
-should wait for several."""
+"""Of their prompts. Some recorders go over each: those of a long prompt make up for being told alone, and
+nobody should wait for several."""
 WITHIN_S = 0.1
 
 

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.upstream.headers import Headers
+from gateway.upstream.headers import Headers, cuts_length, without_length
 
 _END = b"\r\n\r\n"
-_LENGTH = b"\r\ncontent-length: "
-_LENGTH_ENDS = b"ength: "
-"""All of its name that says nothing of upper and lower case, nearly."""
-_SKIP = len(_LENGTH_ENDS)
 _LONGEST = 4096
 _MOST = 256
 _NEVER = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
@@ -46,8 +42,10 @@ class KnownHeads:
     def find(self, data: bytes) -> tuple[RequestHead, Headers, bytes] | None:
         """Head, headers and body of the request that is exactly `data`, the first bytes of a connection or
         behind another request; None where it has to be read."""
-        text, digits, begins = _cut(data)
+        end = data.find(_END, 0, _LONGEST)
+        text, digits = without_length(data, end)
         known = self._known.get(text)
+        begins = end + 4
         if known is None or digits != b"%d" % (len(data) - begins):
             return None
         head, headers, place = known
@@ -57,11 +55,13 @@ class KnownHeads:
 
     def learn(self, data: bytes, head: RequestHead, headers: Headers) -> None:
         """They have been read from `data`, and may stand. Names are in lower case."""
-        text, digits, begins = _cut(data)
+        end = data.find(_END, 0, _LONGEST)
+        text, digits = without_length(data, end)
         names = [name for name, _ in headers]
         if (
-            text[: text.find(_LENGTH_ENDS) + _SKIP].lower().endswith(_LENGTH)
-            and digits == b"%d" % (len(data) - begins)
+            end > 0
+            and cuts_length(text)
+            and digits == b"%d" % (len(data) - end - 4)
             and names.count(b"content-length") == 1
             and head.keep_alive
             and head.version == "1.1"
@@ -70,15 +70,3 @@ class KnownHeads:
             if len(self._known) >= _MOST:
                 self._known.clear()  # those that come again are back at once
             self._known[text] = head, headers.copy(), names.index(b"content-length")
-
-
-def _cut(data: bytes) -> tuple[bytes, bytes, int]:
-    """A head without the digits of its length (as far as a first look can tell: what is learned is looked at
-    closely, and no two heads without their digits are the same), these digits, and where the body begins.
-    Empty where `data` has no such thing."""
-    end = data.find(_END, 0, _LONGEST)
-    at = data.find(_LENGTH_ENDS, 0, end) + _SKIP
-    if end < 0 or at < _SKIP:
-        return b"", b"", 0
-    stop = data.find(b"\r", at, end + 1)
-    return data[:at] + data[stop:end], data[at:stop], end + 4

@@ -45,6 +45,26 @@ def end_to_end(headers: Headers, drop: frozenset[bytes]) -> Headers:
     return [header for header in out if header[0] not in named] if named else out
 
 
+_LENGTH_ENDS = b"ength: "
+"""All of its name that does not differ in case, nearly."""
+_SKIP = len(_LENGTH_ENDS)
+
+
+def without_length(data: bytes, end: int) -> tuple[bytes, bytes]:
+    """The head that ends at `end` of `data` without the value of its ``Content-Length``, and that value, as
+    far as a first look can tell: `cuts_length` looks closely. Heads that differ elsewhere have two texts."""
+    at = data.find(_LENGTH_ENDS, 0, end) + _SKIP
+    if at < _SKIP:
+        return data[:end], b""
+    stop = data.find(b"\r", at, end + 1)
+    return data[:at] + data[stop:end], data[at:stop]
+
+
+def cuts_length(text: bytes) -> bool:
+    """What was cut out of this text is really its length."""
+    return text[: text.find(_LENGTH_ENDS) + _SKIP].lower().endswith(b"\r\ncontent-length: ")
+
+
 def value_of(headers: Headers, name: bytes) -> bytes | None:
     """The first value of that name."""
     for key, value in headers:

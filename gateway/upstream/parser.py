@@ -9,6 +9,7 @@ import httptools
 
 from gateway.upstream.chunks import ChunkReader
 from gateway.upstream.headers import Headers
+from gateway.upstream.known_answers import MOST_DIGITS, KnownAnswers
 from gateway.upstream.wire import Framing, ResponseHead
 
 MAX_HEAD = 64 * 1024
@@ -34,8 +35,9 @@ class AnswerParser:
     """One connection's answers, one after the other. `begin` before each; `feed` what arrives, and it returns
     what of it is body; then read `head`, `complete` and `error`.
 
-    Heads are read by httptools. Bodies are not: one call for each chunk of a stream is all that its framing
-    may cost, so `feed` is each time the very function that the next bytes are for.
+    Heads are read by httptools, where the connection has not had them before. Bodies are not: one call for
+    each chunk of a stream is all that its framing may cost, so `feed` is each time the very function that the
+    next bytes are for.
 
     Interim answers (1xx) are skipped, 64 of them at most, trailers dropped. What cannot be framed with
     certainty is an error: both length headers, several lengths, a transfer coding other than chunked, an
@@ -47,6 +49,7 @@ class AnswerParser:
     def __init__(self, max_head: int = MAX_HEAD) -> None:
         self._max_head = max_head
         self._sizes: dict[bytes, int] = {}
+        self._known = KnownAnswers()
         self.begin(b"")
 
     def begin(self, method: bytes) -> None:
@@ -126,6 +129,15 @@ class AnswerParser:
         return b""
 
     def _read_head(self, head: bytes) -> None:
+        with_body = self._method != b"HEAD"
+        if with_body and (known := self._known.find(head)) is not None:
+            self.head, self._keep_alive, self._left = known
+            return
+        self._parse_head(head)
+        if with_body and self.head is not None and self.error is None:
+            self._known.learn(head, self.head, self._keep_alive)
+
+    def _parse_head(self, head: bytes) -> None:
         if _START.match(head) is None:
             # httptools takes any status of three digits, and any version
             self.error = "bytes that are not HTTP"
@@ -159,7 +171,7 @@ class AnswerParser:
         length = chunked = False
         for name, value in self._headers:
             if name == b"content-length":
-                if length or not value.isdigit() or len(value) > 18:
+                if length or not value.isdigit() or len(value) > MOST_DIGITS:
                     self.error = f"content-length {value.decode('latin-1')!r:.60}"
                     return Framing.NONE
                 length, self._left = True, int(value)
