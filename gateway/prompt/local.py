@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gateway.prompt.base import MOST_CHARS, PromptError, PromptRequest, TokenPrompt, too_long
 from gateway.prompt.files import TokenizerFiles
+from gateway.prompt.quick import Library
 from gateway.prompt.render import MEDIA_MARK, ChatRenderer, RenderOptions
 from gateway.prompt.segments import SegmentedTokenizer, TokenPlan
 from gateway.prompt.token_length import token_length
@@ -27,9 +28,11 @@ class _Work:
 
 
 class LocalEncoder:
-    """Renders and tokenises as the engine does. New text of more than `inline_chars` characters, and chats of
-    more than `inline_messages` messages, are worked on in a thread, so that the event loop keeps serving.
-    `longest` says how many tokens the model's engines take at the most, None where one of them does not say.
+    """Renders and tokenises as the engine does. New text of more than `inline_chars` characters (by default
+    what takes about a millisecond), and chats of more than `inline_messages` messages, are worked on in a
+    thread, so that the event loop keeps serving. `longest` says how many tokens the model's engines take at
+    the most, None where one of them does not say. Without a `library` the quickest is taken that gives the
+    tokenizer's tokens.
     """
 
     name = "local"
@@ -41,21 +44,27 @@ class LocalEncoder:
         options: RenderOptions | None = None,
         *,
         cache_bytes: int = 64 * 1024 * 1024,
-        inline_chars: int = 4096,
+        inline_chars: int | None = None,
         inline_messages: int = 256,
         threads: int = 2,
         most_chars: int = MOST_CHARS,
         longest: Callable[[], int | None] = lambda: None,
+        library: Library | None = None,
     ) -> None:
         self.files = files
         self._renderer = ChatRenderer(files, options)
-        self._segments = SegmentedTokenizer(files.tokenizer, cache_bytes=cache_bytes)
-        self._inline_chars = inline_chars
+        self._segments = SegmentedTokenizer(files.tokenizer, cache_bytes=cache_bytes, library=library)
+        self._inline_chars = self._segments.library.inline_chars if inline_chars is None else inline_chars
         self._inline_messages = inline_messages
         self._most_chars = most_chars
         self._longest = longest
         self._token_length = token_length(files.tokenizer)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tokenise")
+
+    @property
+    def library(self) -> str:
+        """Who cuts text into tokens."""
+        return self._segments.library.name
 
     async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
         loop = asyncio.get_running_loop()

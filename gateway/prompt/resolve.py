@@ -40,9 +40,9 @@ def choose_encoder(
     """
     if tokenizer_path is not None:
         files = load_tokenizer_files(tokenizer_path)
+        encoder = LocalEncoder(files, options, cache_bytes=cache_bytes, longest=longest)
         return EncoderChoice(
-            LocalEncoder(files, options, cache_bytes=cache_bytes, longest=longest),
-            f"local files at {tokenizer_path}, as configured",
+            encoder, f"local files at {tokenizer_path}, as configured; read with {encoder.library}"
         )
     against = "the engine names no model path"
     if model_path:
@@ -54,7 +54,10 @@ def choose_encoder(
             except ConfigError as error:
                 against = f"unusable files at the engine's model path: {error}"
             else:
-                return EncoderChoice(encoder, f"local files at {model_path}, the engine's model path")
+                return EncoderChoice(
+                    encoder,
+                    f"local files at {model_path}, the engine's model path; read with {encoder.library}",
+                )
     if engine is not None:
         return EncoderChoice(engine(), f"the engine's /tokenize: {against}")
     return EncoderChoice(BytesEncoder(), f"bytes in place of tokens: {against}, and it has no /tokenize")

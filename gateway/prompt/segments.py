@@ -20,6 +20,8 @@ from itertools import pairwise
 
 from tokenizers import AddedToken, Tokenizer
 
+from gateway.prompt.quick import Library, quickest
+
 _ENTRY_OVERHEAD = 256
 """Bytes that an entry costs beside its text and tokens: three objects and a place in the map."""
 _SLICE = 65_536
@@ -49,8 +51,10 @@ class SegmentedTokenizer:
     run in another. The cache holds at most `cache_bytes`; the least recently used segments leave first.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, cache_bytes: int = 64 * 1024 * 1024) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: Tokenizer, *, cache_bytes: int = 64 * 1024 * 1024, library: Library | None = None
+    ) -> None:
+        self.library = library or quickest(tokenizer)
         self._boundary = _Boundaries(tokenizer.get_added_tokens_decoder().values())
         self._cache: OrderedDict[str, array[int]] = OrderedDict()
         self._room = cache_bytes
@@ -93,9 +97,8 @@ class SegmentedTokenizer:
         if not missing:
             return
         texts = [plan.segments[index] for index in missing]
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        for index, encoding in zip(missing, encodings, strict=True):
-            plan.known[index] = _packed(encoding.ids)
+        for index, ids in zip(missing, self.library.encode(texts), strict=True):
+            plan.known[index] = _packed(ids)
 
     def remember(self, plan: TokenPlan) -> None:
         for segment, tokens in zip(plan.segments, plan.known, strict=True):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, processors
 
 from gateway.prompt.files import TokenizerFiles, set_edge_tokens
+from gateway.prompt.quick import Library, quickest
 from gateway.prompt.segments import SegmentedTokenizer
 
 Variant = Callable[[Tokenizer], None]
@@ -129,21 +130,23 @@ TEXTS = st.lists(PIECES | st.text(max_size=6), max_size=14).map("".join)
 
 
 @pytest.fixture(scope="module")
-def variants(tokenizers: dict[str, TokenizerFiles]) -> dict[str, Tokenizer]:
+def variants(tokenizers: dict[str, TokenizerFiles]) -> dict[str, tuple[Tokenizer, Library]]:
     made = {}
     for name, (base, change) in VARIANTS.items():
         tokenizer = Tokenizer.from_str(tokenizers[base].tokenizer.to_str())
         change(tokenizer)
-        made[name] = tokenizer
+        made[name] = tokenizer, quickest(tokenizer)
     return made
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 @settings(max_examples=60, deadline=None)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=3))
-def test_segments_equal_the_whole(variants: dict[str, Tokenizer], name: str, texts: list[str]) -> None:
-    tokenizer = variants[name]
-    segmented = SegmentedTokenizer(tokenizer, cache_bytes=3000)
+def test_segments_equal_the_whole(
+    variants: dict[str, tuple[Tokenizer, Library]], name: str, texts: list[str]
+) -> None:
+    tokenizer, library = variants[name]
+    segmented = SegmentedTokenizer(tokenizer, cache_bytes=3000, library=library)
     # the second time round some segments come from the cache, some have been evicted
     for text in [*texts, *texts]:
         expected = tokenizer.encode(text, add_special_tokens=False).ids

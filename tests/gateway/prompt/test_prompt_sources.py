@@ -12,8 +12,9 @@ import pytest
 from gateway.errors import ConfigError
 from gateway.prompt.approx import BytesEncoder
 from gateway.prompt.base import Endpoint
+from gateway.prompt.local import LocalEncoder
 from gateway.prompt.reader import read_prompt
-from gateway.prompt.resolve import choose_encoder
+from gateway.prompt.resolve import EncoderChoice, choose_encoder
 
 TINY = Path(__file__).resolve().parents[2] / "data" / "tokenizers" / "vllm-tiny"
 
@@ -54,10 +55,15 @@ async def test_lone_surrogates_in_a_chat() -> None:
     assert await encode({"messages": [{"role": "user", "content": "\ud800"}]}, Endpoint.CHAT) == []
 
 
+def read_with(choice: EncoderChoice) -> str:
+    assert isinstance(choice.encoder, LocalEncoder)
+    return choice.encoder.library
+
+
 def test_what_the_operator_names_comes_first(tmp_path: Path) -> None:
     choice = choose_encoder(tokenizer_path=str(TINY), model_path=str(tmp_path), engine=BytesEncoder)
     assert (choice.encoder.name, choice.encoder.exact) == ("local", True)
-    assert choice.reason == f"local files at {TINY}, as configured"
+    assert choice.reason == f"local files at {TINY}, as configured; read with {read_with(choice)}"
     with pytest.raises(ConfigError, match="nowhere"):
         choose_encoder(tokenizer_path=str(tmp_path / "nowhere"), engine=BytesEncoder)
 
@@ -65,7 +71,7 @@ def test_what_the_operator_names_comes_first(tmp_path: Path) -> None:
 def test_then_the_engines_model_path() -> None:
     choice = choose_encoder(model_path=str(TINY), engine=BytesEncoder)
     assert choice.encoder.name == "local"
-    assert choice.reason == f"local files at {TINY}, the engine's model path"
+    assert choice.reason == f"local files at {TINY}, the engine's model path; read with {read_with(choice)}"
 
 
 def test_then_the_engine(tmp_path: Path) -> None:
