@@ -49,9 +49,10 @@ class Line:
     goodput_x: float
     """Times the floor's."""
     bound_goodput: float
-    """What is offered, less what no router can serve in time."""
+    """What no router exceeds."""
     sessions_balance: float
     sessions_balance_sorted: float
+    sessions_balance_unknown: float
     tpot_p99_s: float
     promise_error: float
 
@@ -115,9 +116,10 @@ def _line(policy: str, replicas: int, shared: bool, max_ttft_s: float, rows: Seq
         refused=fmean(_refused(row) for row in rows),
         goodput=_mean(rows, "goodput_rps"),
         goodput_x=fmean(_ratios(rows, "goodput_rps", "floor_goodput_rps")),
-        bound_goodput=fmean(number(row, "bound_good_share") * number(row, "rate") for row in rows),
+        bound_goodput=_mean(rows, "bound_goodput_rps"),
         sessions_balance=_mean(rows, "sessions_balance"),
         sessions_balance_sorted=_mean(rows, "sessions_balance_sorted"),
+        sessions_balance_unknown=_mean(rows, "sessions_balance_unknown"),
         tpot_p99_s=_geometric([max(1e-9, number(row, "tpot_p99_s")) for row in rows]),
         promise_error=_mean(rows, "promise_error"),
     )

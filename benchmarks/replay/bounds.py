@@ -5,18 +5,21 @@ No request's first token comes earlier than on an idle engine that finds whateve
 none is refused. Queues are left out, so the bound is not tight where prefill is short; where it equals the
 floor, the floor is the bound.
 
-Balance has no such bound, since a router may move what it likes at a price; but it has two marks, below.
+A next turn waits for an answer, so the sooner answers come, the more is asked in a second. If every answer
+takes no longer than alone on an engine, nobody's turn comes earlier, whoever routes: that bounds goodput.
+
+Balance has no such bound, since a router may move what it likes at a price; but it has three marks, below.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from benchmarks.replay.content import Content
-from benchmarks.replay.least import least_seconds
+from benchmarks.replay.least import least_and_asked
 from benchmarks.replay.outcome import quantile
 from workers.timing import Timing
 
@@ -30,13 +33,15 @@ class Bounds:
     """Of every request, the shortest first."""
     ttft_p50_s: float
     ttft_p99_s: float
-    good_share: float
-    """Share of the requests that can have their first token in time at all."""
+    goodput_rps: float
+    """As `outcome.summarise` counts it."""
     balance_as_they_come: float
     """Busiest/mean of prefilled tokens where nobody leaves the worker that it began on, no queue and no cache
     has a limit, and each goes to whoever has least of all that have begun, with all that these will bring."""
     balance_sorted: float
     """The same where the largest go first, as if all were known beforehand (Graham 1969)."""
+    balance_unknown: float
+    """The same where nothing is known: each goes to whoever has prefilled least by then."""
 
     def later_than(self, seconds: float) -> int:
         """How many requests get their first token later than that, whoever routes."""
@@ -47,17 +52,38 @@ def bounds(
     content: Content, timings: Sequence[Timing], speed: float, slo_ttft_s: float, workers: int
 ) -> Bounds:
     """`timings` are those of the fleet's kinds of engines, `speed` divides the trace's own times."""
-    least = sorted(least_seconds(content, timings, speed))
-    good = sum(1 for seconds in least if seconds <= slo_ttft_s)
+    seconds, asked = least_and_asked(content, timings, speed)
+    late_starts = sorted(
+        when
+        for when, least, request in zip(asked, seconds, content.trace.requests, strict=True)
+        if least > slo_ttft_s and request.parent is None
+    )
+    least = sorted(seconds)
     sizes = session_tokens(content)
     return Bounds(
         least,
         quantile(least, 0.5),
         quantile(least, 0.99),
-        good / len(least),
+        most_goodput(sorted(asked), late_starts),
         balance(sizes, workers),
         balance(sorted(sizes, reverse=True), workers),
+        balance_unknown(content, workers),
     )
+
+
+def most_goodput(asked: Sequence[float], late_starts: Sequence[float]) -> float:
+    """Requests a second. `asked` are the earliest times of all requests, sorted; `late_starts` those of first
+    turns, which no router moves, that cannot be in time; sorted too.
+
+    Goodput is what is good among the first nine tenths of all arrivals, over the time in which these come.
+    Since nobody comes earlier than in `asked`, that time is no shorter than there; and whenever it ends, no
+    more can have come than there.
+    """
+    first, nearly = asked[0], quantile(asked, 0.9)
+    if nearly <= first:
+        return 0.0
+    ends = asked[bisect_left(asked, nearly) :]
+    return max((bisect_right(asked, end) - bisect_right(late_starts, end)) / (end - first) for end in ends)
 
 
 def session_tokens(content: Content) -> list[int]:
@@ -78,6 +104,23 @@ def session_tokens(content: Content) -> list[int]:
         sizes[session] += request.input_tokens - found * content.block_size
         held[session].update(names)
     return sizes
+
+
+def balance_unknown(content: Content, workers: int) -> float:
+    """Largest over mean of prefilled tokens, sessions begun where least was prefilled before; in the trace's
+    order, without queues, no cache having a limit."""
+    given = [0] * workers
+    held: list[set[tuple[int, int]]] = [set() for _ in given]
+    worker_of: list[int] = []
+    for number, request in enumerate(content.trace.requests):
+        parent = request.parent
+        worker = given.index(min(given)) if parent is None else worker_of[parent]
+        worker_of.append(worker)
+        names, servable = content.line_blocks(number)
+        found = sum(1 for _ in takewhile(held[worker].__contains__, names[:servable]))
+        given[worker] += request.input_tokens - found * content.block_size
+        held[worker].update(names)
+    return max(given) * workers / max(1, sum(given))
 
 
 def balance(sizes: Sequence[int], workers: int) -> float:

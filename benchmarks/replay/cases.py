@@ -140,9 +140,10 @@ def with_ceilings(rows: Sequence[Row], limits: Mapping[Fleet, tuple[Ceilings, Bo
                 "bound_ttft_p50_s": round(bound.ttft_p50_s, 6),
                 "bound_ttft_p99_s": round(bound.ttft_p99_s, 6),
                 "bound_late": bound.later_than(P99_OF_FLOOR * float(str(p99))) if p99 else None,
-                "bound_good_share": round(bound.good_share, 6),
+                "bound_goodput_rps": round(bound.goodput_rps, 6),
                 "sessions_balance": round(bound.balance_as_they_come, 6),
                 "sessions_balance_sorted": round(bound.balance_sorted, 6),
+                "sessions_balance_unknown": round(bound.balance_unknown, 6),
             }
         )
     return finished

@@ -9,7 +9,7 @@ from benchmarks.replay.aggregate import Line, Point, grouped, lines, only
 from benchmarks.replay.cases import FLOOR, Row
 from benchmarks.replay.grid import DEFAULT, Experiment
 from benchmarks.replay.provenance import Origin
-from benchmarks.replay.verdicts import Verdict, verdicts
+from benchmarks.replay.verdicts import GOODPUT_OF_BEST, Verdict, verdicts
 
 _COLUMNS: Sequence[tuple[str, Callable[[Line], str]]] = (
     ("hit rate", lambda x: f"{x.hit_rate:.3f}"),
@@ -55,11 +55,12 @@ def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[R
         "× floor p50",
         "of pooled hit rate",
         "busiest/mean",
-        "whole sessions' as they come",
+        "whole sessions', known and not",
         "baselines better in both",
         "p99 ÷ best baseline's",
         "goodput ÷ best other family's",
         "floor's goodput ÷ the same",
+        "bound of goodput ÷ the same",
     )
     body = []
     for name, experiment in experiments.items():
@@ -69,7 +70,7 @@ def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[R
             found = lines(own)
             told = {v.name: v for v in verdicts(found, point[3], experiment.knee)}
             floor, default = only(found, FLOOR), only(found, DEFAULT)
-            possible = floor.goodput / default.goodput * told["goodput"].figure
+            others = default.goodput / told["goodput"].figure
             body.append(
                 (
                     name,
@@ -81,11 +82,12 @@ def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[R
                     _cell(told["p50"]),
                     _cell(told["hit rate"]),
                     _cell(told["balance"]),
-                    f"{floor.sessions_balance:.2f}",
+                    f"{floor.sessions_balance:.2f} {floor.sessions_balance_unknown:.2f}",
                     _cell(told["not dominated"], "{:.0f}"),
                     _cell(told["best p99"]),
                     _cell(told["goodput"], "{:.3f}"),
-                    f"{possible:.3f}",
+                    f"{floor.goodput / others:.3f}",
+                    _possible(floor.bound_goodput / others),
                 )
             )
     return _markdown(head, body)
@@ -115,7 +117,8 @@ def _table(point: Point, found: Sequence[Line]) -> str:
         f"{trace}: {workers} × {profile}, {blocks} blocks each, {rate:g} requests/s, {first.seeds} seeds. "
         f"No router at all: TTFT p50 ≥ {first.bound_p50_s:.3f} s, p99 ≥ {first.bound_p99_s:.2f} s, "
         f"goodput ≤ {first.bound_goodput:.2f}/s. Busiest/mean of whole sessions: "
-        f"{first.sessions_balance:.2f} as they come, {first.sessions_balance_sorted:.2f} sorted."
+        f"{first.sessions_balance:.2f} as they come, {first.sessions_balance_sorted:.2f} sorted, "
+        f"{first.sessions_balance_unknown:.2f} where nothing is known."
     )
     body = [(_label(line), *(form(line) for _heading, form in _COLUMNS)) for line in found]
     return f"{title}\n\n" + _markdown(("policy", *(heading for heading, _form in _COLUMNS)), body)
@@ -134,6 +137,11 @@ def _cell(verdict: Verdict, form: str = "{:.2f}") -> str:
     mark = {True: " ✓", False: " ✗", None: ""}[verdict.met]
     who = f" ({verdict.who})" if verdict.who and verdict.met is False else ""
     return form.format(verdict.figure) + mark + who
+
+
+def _possible(share: float) -> str:
+    """A bound below the target says that nobody meets it."""
+    return f"{share:.3f}" + (" (out of reach)" if share < GOODPUT_OF_BEST else "")
 
 
 def _seeds(experiment: Experiment) -> str:

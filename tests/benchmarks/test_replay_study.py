@@ -45,9 +45,10 @@ def row(policy: str, seed: int, p99: float, **figures: object) -> Row:
         "bound_ttft_p50_s": 0.1,
         "bound_ttft_p99_s": 1.0,
         "bound_late": 1,
-        "bound_good_share": 0.75,
+        "bound_goodput_rps": 3.9,
         "sessions_balance": 1.1,
         "sessions_balance_sorted": 1.02,
+        "sessions_balance_unknown": 1.08,
         "goodput_rps": 3.0,
         "floor_goodput_rps": 3.75,
         "tpot_p99_s": 0.05,
@@ -70,7 +71,7 @@ def test_ratios_are_taken_within_a_seed_and_times_averaged_geometrically() -> No
     assert (found.p99_low, found.p99_high) == (1.0, 2.0)
     assert found.of_pooled == pytest.approx(0.8)
     assert found.goodput_x == pytest.approx(0.8)
-    assert found.bound_goodput == pytest.approx(3.0)
+    assert found.bound_goodput == pytest.approx(3.9)
     # of 200 requests two are beyond the 99th percentile
     assert (found.bound_late, found.late_allowed) == (2, 4)
 
@@ -115,13 +116,17 @@ def test_a_page_keeps_what_stands_outside_of_its_markers(tmp_path: Path) -> None
 
 def test_targets_stand_in_one_table() -> None:
     experiment = Experiment(Source("t", "csv"), 2, (64,), (4.0,), knee=4.0)
-    rows = [row(FLOOR, 0, 2.0, ttft_p50_s=0.1), row("estimated_ttft", 0, 2.0), row("explore", 0, 2.0)]
+    floor = row(FLOOR, 0, 2.0, ttft_p50_s=0.1, goodput_rps=3.75)
+    rows = [floor, row("estimated_ttft", 0, 2.0), row("explore", 0, 2.0)]
     table = targets({"e": experiment}, {"e": rows})
     *_head, last = table.splitlines()
     assert last == (
-        "| e | 64 | 4 | 1.00 ✓ | 0.50 | 1 of 2 | 2.00 ✗ | 0.80 | 1.20 ✗ | 1.10 | 0 ✓ | 1.00 ✓ "
-        "| 1.000 ✗ (explore) | 1.000 |"
+        "| e | 64 | 4 | 1.00 ✓ | 0.50 | 1 of 2 | 2.00 ✗ | 0.80 | 1.20 ✗ | 1.10 1.08 | 0 ✓ | 1.00 ✓ "
+        "| 1.000 ✗ (explore) | 1.250 | 1.300 |"
     )
+    # 3.2 a second are less than 1.1 times the 3.0 of another family's
+    rows = [one | {"bound_goodput_rps": 3.2} for one in rows]
+    assert targets({"e": experiment}, {"e": rows}).endswith("| 1.250 | 1.067 (out of reach) |")
 
 
 def test_a_seed_orders_sessions_anew_and_takes_the_next_stretch_of_conversations() -> None:
