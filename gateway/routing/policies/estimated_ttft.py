@@ -15,10 +15,12 @@ tokens of an average worker. Seven additions:
   second copy. And it grows with the fleet's slack, the share of its workers without a queue times the share
   of their caches that nobody in flight uses: who has none cannot afford to wait. Of what moving costs no more
   than 16,000 tokens count here, so nobody waits many times that.
-- l, 0 unless it is set, counts what waits beyond 84,000 tokens: as a rule that is one very long prompt, whose
-  last tokens attend to so much that they take several times as long as those of short ones, and whoever waits
-  behind it is among the slowest of all. It too grows with the fleet's slack: where everybody waits, who flees
-  one queue makes the others longer. For fleets that serve sessions with long contexts.
+- l, 0 unless it is set, counts what waits beyond 84,000 tokens before somebody whose past is there: as a rule
+  that is one very long prompt, whose last tokens attend to so much that they take several times as long as
+  those of short ones, and whoever waits behind it is among the slowest of all. It grows with the fleet's
+  slack times the share of its caches that nobody uses: where everybody waits, who flees one queue makes the
+  others longer, and where room is short, the second copy of his past pushes out somebody else's. For fleets
+  that serve sessions with long contexts.
 - overflow is by how much the contexts of all requests in flight there, this one's too, exceed the worker's
   cache, and never less than one of them on average: room comes when somebody ends, and nobody ends in part.
   Whoever comes then waits for that and not for prefill, and meanwhile everything that is cached there and not
@@ -73,12 +75,12 @@ class EstimatedTTFT:
         more, balance, decode = prompt - least, self.balance_weight, self.decode_weight
         most, affinity = self.affinity_tokens, self.affinity(request, loads, matched_tokens)
         excess = self.excess_tokens(request, loads, matched_tokens) if balance else None
-        long = self.long_wait_weight
+        long = self.long_wait(request, loads, matched_tokens)
         long_from = self.long_wait_tokens if long else inf
         return [
             (
                 (waiting := load.waiting_tokens + load.peer_waiting_tokens)
-                + (0.0 if waiting <= long_from else long * (waiting - long_from) * slack(loads))
+                + (0.0 if waiting <= long_from else long * (waiting - long_from))
                 + weight * (uncached := prompt - matched if matched < more else least)
                 + affinity * (uncached if uncached < most else most)
                 + decode * (load.decoding_tokens + load.peer_decoding_tokens)
@@ -107,6 +109,21 @@ class EstimatedTTFT:
             return 0.0
         return self.affinity_weight * own / max(best, request.prompt_tokens) * slack(loads)
 
+    def long_wait(
+        self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
+    ) -> float:
+        """What a token beyond `long_wait_tokens` of waiting counts more; 0 where nobody holds the request's
+        past, or no such wait is before it there."""
+        if not self.long_wait_weight:
+            return 0.0
+        best = max(matched_tokens)
+        if best <= _HELD * request.prompt_tokens:
+            return 0.0
+        if loads[matched_tokens.index(best)].all_waiting_tokens <= self.long_wait_tokens:
+            return 0.0
+        idle, free = shares(loads)
+        return self.long_wait_weight * idle * free * free
+
     def excess_tokens(
         self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
     ) -> list[float] | None:
@@ -134,7 +151,14 @@ class EstimatedTTFT:
 
 def slack(loads: Sequence[WorkerLoad]) -> float:
     """0…1: the share of the workers without a queue times the share of their caches that nobody in flight
-    uses. Caches of unknown size count as unused."""
+    uses."""
+    idle, free = shares(loads)
+    return idle * free
+
+
+def shares(loads: Sequence[WorkerLoad]) -> tuple[float, float]:
+    """Of the workers, those without a queue; of their caches, what nobody in flight uses. Caches of unknown
+    size count as unused."""
     idle = used = room = 0
     for load in loads:
         if not load.waiting_tokens and not load.peer_waiting_tokens:
@@ -142,8 +166,7 @@ def slack(loads: Sequence[WorkerLoad]) -> float:
         if load.capacity_tokens:
             used += load.context_tokens + load.peer_context_tokens
             room += load.capacity_tokens
-    free = max(0.0, 1.0 - used / room) if room else 1.0
-    return idle / len(loads) * free
+    return idle / len(loads), max(0.0, 1.0 - used / room) if room else 1.0
 
 
 def overflow_tokens(load: WorkerLoad, request: RequestShape) -> int:
