@@ -168,12 +168,13 @@ class DirectOutlet:
             return
         if self._chunked:
             end = b"\r\n0\r\n\r\n" if last else b"\r\n"
-            if len(data) > _LARGE:
-                cycle.transport.write(b"%s%x\r\n" % (self._head, len(data)))
+            size = len(data)
+            if size > _LARGE:
+                cycle.transport.write(b"%s%x\r\n" % (self._head, size))
                 cycle.transport.write(data)
                 data = end
             elif data:
-                data = b"%s%x\r\n%s%s" % (self._head, len(data), data, end)
+                data = b"%s%x\r\n%s%s" % (self._head, size, data, end)
             else:
                 data = self._head + b"0\r\n\r\n"
         else:

@@ -13,6 +13,7 @@ from gateway.upstream.headers import Headers, cuts_length, without_length
 _END = b"\r\n\r\n"
 _LONGEST = 4096
 _MOST = 256
+_MOST_DIGITS = 15
 _NEVER = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
 """With one of them more than the length decides what a request is."""
 
@@ -39,29 +40,32 @@ class KnownHeads:
     def __len__(self) -> int:
         return len(self._known)
 
-    def find(self, data: bytes) -> tuple[RequestHead, Headers, bytes] | None:
-        """Head, headers and body of the request that is exactly `data`, the first bytes of a connection or
-        behind another request; None where it has to be read."""
+    def find(self, data: bytes) -> tuple[RequestHead, Headers, bytes, bool] | None:
+        """Head, headers and body of the one request that is in `data`, the first bytes of a connection or
+        behind another request, and whether the body is whole; None where it has to be read."""
         end = data.find(_END, 0, _LONGEST)
         text, digits = without_length(data, end)
         known = self._known.get(text)
-        begins = end + 4
-        if known is None or digits != b"%d" % (len(data) - begins):
+        if known is None:
+            return None
+        length, body = _length(digits), data[end + 4 :]
+        if len(body) > length:
             return None
         head, headers, place = known
         headers = headers.copy()
         headers[place] = (b"content-length", digits)
-        return head, headers, data[begins:]
+        return head, headers, body, len(body) == length
 
     def learn(self, data: bytes, head: RequestHead, headers: Headers) -> None:
-        """They have been read from `data`, and may stand. Names are in lower case."""
+        """They have been read from the beginning of `data`, and may stand. Names are in lower case."""
         end = data.find(_END, 0, _LONGEST)
         text, digits = without_length(data, end)
         names = [name for name, _ in headers]
         if (
             end > 0
             and cuts_length(text)
-            and digits == b"%d" % (len(data) - end - 4)
+            and len(data) - end - 4
+            <= _length(digits)  # or these are the headers of another request behind it
             and names.count(b"content-length") == 1
             and head.keep_alive
             and head.version == "1.1"
@@ -70,3 +74,10 @@ class KnownHeads:
             if len(self._known) >= _MOST:
                 self._known.clear()  # those that come again are back at once
             self._known[text] = head, headers.copy(), names.index(b"content-length")
+
+
+def _length(digits: bytes) -> int:
+    """As everybody reads them; else −1."""
+    if digits.isdigit() and len(digits) <= _MOST_DIGITS and (digits[0] != ord("0") or len(digits) == 1):
+        return int(digits)
+    return -1

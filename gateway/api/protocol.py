@@ -216,16 +216,21 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.flow.pause_reading()
         if self._head_timer is None and self._awaits_head() and not self.transport.is_closing():
             self._start_head_timer()
-        if between and self._completed:
+        if between and (self._completed or self._in_body) and not self._in_head:
             self._known.learn(data, self._head, self.headers)
 
-    def _take(self, head: RequestHead, headers: Headers, body: bytes) -> None:
-        """A whole request whose head is known: the parser is not shown it, and stands between two requests as
-        before."""
+    def _take(self, head: RequestHead, headers: Headers, body: bytes, whole: bool) -> None:
+        """A request whose head is known. Where it is whole, the parser is not shown it, and stands between
+        two requests as before; else it gets the body, behind as much of the head as frames that."""
         self._head, self.headers = head, headers
-        self._begin_cycle()
-        self.cycle.body = body  # type: ignore[assignment]  # nothing is added to it
-        self.cycle.more_body = False
+        if whole:
+            self._begin_cycle()
+            self.cycle.body = body  # type: ignore[assignment]  # nothing is added to it
+            self.cycle.more_body = False
+        else:
+            self._begin_body()
+            self._go_on_with_the_body()
+            self.parser.feed_data(body)
 
     def _parse(self, data: bytes) -> None:
         """Nothing here upgrades, so a request that asks for it is one like any other (RFC 9110, section 7.8).
@@ -282,6 +287,9 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._head_timer is not None:
             self._stop_head_timer()
         self._head = self._judged()
+        self._begin_body()
+
+    def _begin_body(self) -> None:
         self.expect_100_continue = self._head.expects_100
         self._in_body, self._only_framing = True, False
         self._body_begun = False

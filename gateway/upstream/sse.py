@@ -65,6 +65,8 @@ class SseScanner:
         self._searched = 0
         self._before = self._behind = b""
         """Of the text in a plain event: what differs from it in that text alone is plain, too."""
+        self._text_at = self._text_ends = 0
+        """Their lengths."""
         self._shapes = _SHAPES
 
     @property
@@ -79,7 +81,7 @@ class SseScanner:
             before
             and data.startswith(before)
             and data.endswith(behind)
-            and _PLAIN_TEXT.fullmatch(data, len(before), len(data) - len(behind))
+            and _PLAIN_TEXT.fullmatch(data, self._text_at, len(data) - self._text_ends)
             and not self._partial
             and not last
         ):
@@ -113,7 +115,8 @@ class SseScanner:
         self._shapes -= 1
         found = _PIECE.search(event)
         if found is not None:
-            self._before, self._behind = event[: found.start(1)], event[found.end(1) :]
+            self._text_at, self._text_ends = found.start(1), len(event) - found.end(1)
+            self._before, self._behind = event[: self._text_at], event[found.end(1) :]
 
     def _finish(self) -> bytes:
         rest = self.end()

@@ -29,7 +29,7 @@ def test_the_same_head_with_a_body_of_any_length() -> None:
     known = learned()
     for size in (0, 1, 3, 70_000):
         headers = [(b"host", b"x"), (b"content-length", b"%d" % size), (b"x-a", b"b")]
-        assert known.find(request(b"z" * size)) == (HEAD, headers, b"z" * size)
+        assert known.find(request(b"z" * size)) == (HEAD, headers, b"z" * size, True)
     assert HEADERS[1] == (b"content-length", b"3")
 
 
@@ -38,7 +38,6 @@ def test_the_same_head_with_a_body_of_any_length() -> None:
     [
         b"",
         b"POST /one HTTP/1.1\r\n",
-        request(b"abcd", b"5"),
         request(b"abcd", b"3"),
         request(b"abcd", b"+4"),
         request(b"abcd", b"04"),
@@ -82,6 +81,15 @@ def test_what_is_more_than_a_length_is_not_learned(
     assert len(known) == 0
 
 
+def test_a_body_that_is_yet_to_come() -> None:
+    known = KnownHeads()
+    known.learn(request(b"", b"3"), HEAD, HEADERS)
+    for body, length in ((b"", b"1"), (b"abc", b"4"), (b"", b"999999999999999")):
+        headers = [(b"host", b"x"), (b"content-length", length), (b"x-a", b"b")]
+        assert known.find(request(body, length)) == (HEAD, headers, body, False)
+    assert known.find(request(b"", b"1" * 16)) is None
+
+
 def test_only_so_many_are_known() -> None:
     known = KnownHeads()
     for n in range(1000):
@@ -99,6 +107,8 @@ async def test_a_connection_goes_on_from_known_heads_to_any_others() -> None:
         [request(b"hello")],
         [request(b"one") + request(b"four")],  # two at once
         [request(b"")],
+        [request(b"", b"3"), b"xyz"],  # its head alone, as many clients send it
+        [request(b"v", b"3"), b"wx" + request(b"yz")],
         [b"GET /get HTTP/1.1\r\nhost: x\r\n\r\n"],
         [request(b"x" * 100_000)],
     ]
@@ -107,7 +117,7 @@ async def test_a_connection_goes_on_from_known_heads_to_any_others() -> None:
         for together in pieces:
             for piece in together:
                 writer.write(piece)
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # so that they come apart; joined, they are the same requests
             for _ in range(b"".join(together).count(b" HTTP/1.1\r\n")):
                 answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\nok"), 10)
                 assert answer.startswith(b"HTTP/1.1 200 ")
@@ -116,7 +126,8 @@ async def test_a_connection_goes_on_from_known_heads_to_any_others() -> None:
         writer.write(request(b"abc") + b"\x00")
         assert (await asyncio.wait_for(reader.read(), 10)).endswith(b"}")  # a refusal, and the end
         writer.close()
-    bodies = [b"abc", b"abcde", b"abcdefg", b"hello", b"one", b"four", b"", b"", b"x" * 100_000, b"abc\x00"]
-    assert [body for _, _, body in app.seen[:10]] == bodies
-    lengths = [dict(headers).get(b"content-length") for headers in app.headers[:10]]
-    assert lengths == [None if n == 7 else b"%d" % len(body) for n, body in enumerate(bodies)]
+    bodies = [b"abc", b"abcde", b"abcdefg", b"hello", b"one", b"four", b"", b"xyz", b"vwx", b"yz"]
+    bodies += [b"", b"x" * 100_000, b"abc\x00"]
+    assert [body for _, _, body in app.seen[: len(bodies)]] == bodies
+    lengths = [dict(headers).get(b"content-length") for headers in app.headers[: len(bodies)]]
+    assert lengths == [None if n == 10 else b"%d" % len(body) for n, body in enumerate(bodies)]
