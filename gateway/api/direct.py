@@ -16,7 +16,7 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from gateway.upstream.headers import Headers
+from gateway.upstream.headers import Headers, line
 from gateway.upstream.outlet import ClientGone
 from gateway.upstream.wire import Flow
 
@@ -142,7 +142,7 @@ class DirectOutlet:
             cycle.keep_alive = False
             headers = [header for header in headers if header[0] != b"connection"]
         length = int(lookup.get(b"content-length", _UNTIL_CLOSED))
-        parts = [_LINES[status], *[b"%s: %s" % header for header in headers]]
+        parts = [_LINES[status], *map(line, headers)]
         if cycle.scope["method"] == "HEAD" or status in _BODILESS:
             length = 0
         elif length == _UNTIL_CLOSED:

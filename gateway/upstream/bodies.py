@@ -58,13 +58,13 @@ class Whole:
     def feed(self, data: bytes, last: bool) -> bytes:
         if data:
             self.events = 1
-            self._parts.append(data)
             self._size += len(data)
         if self._size > self._limit:
             raise UpstreamProtocolError(f"an answer of more than {self._limit} bytes")
         if not last:
+            self._parts.append(data)
             return b""
-        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        body = b"".join((*self._parts, data)) if self._parts else data
         if not self._read:
             return body
         if self._framing is Framing.CLOSE and not _is_json(body):

@@ -6,6 +6,9 @@ from typing import TypeAlias
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
+line = b": ".join
+"""One of them, as it goes on the wire."""
+
 HOP_BY_HOP = frozenset(
     (
         b"connection",

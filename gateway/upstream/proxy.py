@@ -224,7 +224,9 @@ class Exchange:
             and lookup.get(b"content-length") == b"%d" % len(NO_SUCH_PATH)
         ):
             return Unserved(plan.unserved())
-        kind = lookup.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        kind = lookup.get(b"content-type", b"")
+        if kind not in _READ:
+            kind = kind.partition(b";")[0].strip().lower()
         if head.status >= 300 or kind not in _READ or not (plan.readable or plan.redactor.names):
             return Passing()
         coding = coding_of(head.headers) if b"content-encoding" in lookup else b""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.upstream.headers import Headers
+from gateway.upstream.headers import Headers, line
 from gateway.upstream.origin import Origin
 
 _WITHOUT_BODY = frozenset((b"GET", b"HEAD", b"OPTIONS", b"DELETE"))
@@ -41,13 +41,16 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
 
     def head(self, origin: Origin) -> bytes:
         """The request up to its body, as it goes on the wire."""
-        parts = [self.method, b" ", origin.prefix, self.target, b" HTTP/1.1\r\nhost: ", origin.host_header]
-        for name, value in self.headers:
-            parts += (b"\r\n", name, b": ", value)
+        first = b"%s %s%s HTTP/1.1\r\nhost: %s" % (
+            self.method,
+            origin.prefix,
+            self.target,
+            origin.host_header,
+        )
+        lines = [first, *map(line, self.headers)]
         if self.body or self.method not in _WITHOUT_BODY:
-            parts.append(b"\r\ncontent-length: %d" % len(self.body))
-        parts.append(b"\r\n\r\n")
-        return b"".join(parts)
+            lines.append(b"content-length: %d" % len(self.body))
+        return b"\r\n".join((*lines, b"", b""))
 
 
 class Flow(Protocol):
