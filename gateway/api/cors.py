@@ -36,6 +36,8 @@ def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
         names = [name for name, _ in scope.get("headers", ())]
         if b"origin" in names:
             scope.pop(DIRECT, None)  # the middleware adds to what is sent, so it has to see it
+        elif (direct := scope.get(DIRECT)) is not None:
+            direct.vary(b"Origin")  # all that it would add: a cache must not give this one to a page
         if b"access-control-request-method" in names and scope["method"] == "OPTIONS":
             send = _named(scope["headers"], send)  # answered right here
         await cors(scope, receive, send)

@@ -86,7 +86,9 @@ class DirectOutlet:
     """A `gateway.upstream.outlet.Outlet` on one of uvicorn's request cycles, whose state it keeps true, so
     that the rest of the server (keep-alive, pipelining, shutdown) sees an answer like any other."""
 
-    __slots__ = ("_chunked", "_cycle", "_flow", "_head", "_left", "_on_gone", "_resumed", "task")
+    __slots__ = (
+        "_chunked", "_cycle", "_flow", "_head", "_left", "_on_gone", "_own_headers", "_resumed", "task",
+    )  # fmt: skip
 
     task: asyncio.Task[Any]
     """Runs the application."""
@@ -100,6 +102,8 @@ class DirectOutlet:
         """Bytes of a body with a known length that are still to be sent."""
         self._resumed: asyncio.Future[None] | None = None
         self._on_gone: Callable[[], None] | None = None
+        self._own_headers = cycle.default_headers
+        """What every answer of this server says; what is sent as messages gets it elsewhere."""
 
     # -- of the request -----------------------------------------------------------------------------------
 
@@ -133,10 +137,14 @@ class DirectOutlet:
         if flow is not None and self.blocked:
             flow.pause()
 
+    def vary(self, header: bytes) -> None:
+        """The answer would be another for another `header` of the request."""
+        self._own_headers = [*self._own_headers, (b"vary", header)]
+
     def start(self, status: int, headers: Headers) -> None:
         """The head goes out with the first of the body. Raises RuntimeError for what no head can hold."""
         cycle = self._cycle
-        headers = cycle.default_headers + headers
+        headers = self._own_headers + headers
         lookup = dict(headers)
         if b"connection" in lookup:  # nobody says anything else there than that it ends
             cycle.keep_alive = False

@@ -212,7 +212,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 return
         if self.pipeline and not self.transport.is_closing():
             self._ahead += len(data)
-            if self._ahead > _BYTES_AHEAD or len(self.pipeline) >= _MOST_AHEAD:
+            if self._ahead > _BYTES_AHEAD or len(self.pipeline) > _MOST_AHEAD:
                 self.flow.pause_reading()
         if self._head_timer is None and self._awaits_head() and not self.transport.is_closing():
             self._start_head_timer()

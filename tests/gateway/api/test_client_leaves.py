@@ -76,7 +76,7 @@ BEHIND = {
     "two of them": request(stream=True) * 2,
     "half a head": request(stream=True)[:40],
     "half a body": request(stream=True)[:-5],
-    "many": request(stream=False) * 15,
+    "as many as are read ahead": request(stream=False) * 16,
 }
 
 

@@ -125,3 +125,29 @@ async def test_a_gateway_for_everybody_s_pages() -> None:
         headers = {"origin": "https://any.example", "sec-fetch-site": "cross-site"}
         answer = await client.post(gateway.url + PATH, content=BODY, headers=headers)
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "*")
+
+
+@pytest.mark.parametrize("origins", [("https://a.example",), ("*",)])
+async def test_caches_are_told_that_pages_get_another_answer(origins: tuple[str, ...]) -> None:
+    """Also where no page asked: a cache may keep that answer and give it to one."""
+    async with (
+        FaultyEngine(answers(b'{"ok":true}', 200, "vary: accept-encoding"), model="m") as engine,
+        whole(engine.url, cors_origins=origins) as gateway,
+        http() as client,
+    ):
+        for headers in ({}, {"origin": "https://b.example"}):
+            answer = await client.post(gateway.url + PATH, content=BODY, headers=headers)
+            assert answer.status_code == 200
+            assert sorted(", ".join(answer.headers.get_list("vary")).split(", ")) == [
+                "Origin",
+                "accept-encoding",
+            ]
+            for path in ("/v1/models", "/nope"):
+                answer = await client.get(gateway.url + path, headers=headers)
+                assert answer.headers.get_list("vary") == ["Origin"]
+
+
+async def test_without_named_origins_nothing_varies_by_them() -> None:
+    async with FaultyEngine(answers(b"{}")) as engine, serving(engine.url) as door, http() as client:
+        answer = await client.post(door.url + PATH, content=BODY)
+        assert (answer.status_code, answer.headers.get_list("vary")) == (200, [])
