@@ -107,7 +107,9 @@ async def _scrape(
         target.offsets.append(offset)
     if answer.is_success:
         # a long text of a large fleet, and streams go through this loop where the gateway looks at itself
-        target.scrapes.append(await asyncio.to_thread(parse, answer.text, at, prefixes))
+        # of the gateway's own histograms no rule asks for a quantile, and their buckets are most of it
+        buckets = prefixes != GATEWAY_METRICS
+        target.scrapes.append(await asyncio.to_thread(parse, answer.text, at, prefixes, buckets=buckets))
     else:
         target.error = f"/metrics answers {answer.status_code}"
 

@@ -25,12 +25,12 @@ class Scrape:
         self.samples.setdefault(name, {})[tuple(sorted(labels.items()))] = value
 
 
-def parse(text: str, at: float, prefixes: tuple[str, ...]) -> Scrape:
-    """Prometheus' text format, of metrics whose names begin with one of `prefixes`. A line that can't be read
-    is as good as absent."""
+def parse(text: str, at: float, prefixes: tuple[str, ...], *, buckets: bool = True) -> Scrape:
+    """Prometheus' text format, of metrics whose names begin with one of `prefixes`; without histograms'
+    `buckets` where nobody asks for a quantile of them. A line that can't be read is as good as absent."""
     scrape = Scrape(at)
     for line in text.splitlines():
-        if not line.startswith(prefixes):
+        if not line.startswith(prefixes) or ("_bucket{" in line and not buckets):
             continue
         try:
             for family in text_string_to_metric_families(line + "\n"):

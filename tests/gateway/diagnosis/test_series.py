@@ -35,6 +35,12 @@ def test_only_what_is_asked_for_is_read() -> None:
     }
 
 
+def test_buckets_that_nobody_asks_for_are_not_read() -> None:
+    text = 'x_bucket{le="1.0"} 2\nx_bucket{le="+Inf"} 3\nx_sum 4.5\nx_count 3\n'
+    assert parse(text, 0.0, ("x",), buckets=False).samples == {"x_sum": {(): 4.5}, "x_count": {(): 3.0}}
+    assert len(parse(text, 0.0, ("x",)).samples["x_bucket"]) == 2
+
+
 def test_a_counter_grows() -> None:
     assert series(3, 5, 9).increase("c_total") == 6
 
