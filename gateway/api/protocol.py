@@ -39,6 +39,9 @@ _MOST_AHEAD = 16
 _BYTES_AHEAD = 64 * 1024
 """Requests, and bytes of them, that are read while one before them has no answer yet. Nobody who is not read
 from can be seen to leave."""
+_SOON_S = 0.002
+"""Seconds until an application is begun though its body is not there yet. Many clients send that behind the
+head: to wait for it in there, and be gone on with, is dear."""
 _PARTING_BYTES = 1024 * 1024
 _PARTING_S = 1.0
 """What a client may go on to send, and how long, when its answer is out and its connection ends."""
@@ -119,6 +122,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """The request that has its turn; others may have come behind it, and `cycle` is the last of them."""
         self._outlet: DirectOutlet | None = None
         """Its own."""
+        self._soon: asyncio.TimerHandle | None = None
+        """Of a request whose application is yet to begin."""
         self._ahead = 0
         """Bytes that came while others waited behind it."""
         self._idle: tuple[asyncio.Task[None], _Request] | None = None
@@ -147,6 +152,8 @@ class GuardedProtocol(HttpToolsProtocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
+        if self._soon is not None:
+            self._begin_now()  # to find that nobody is there
         answering = self._answering
         if answering is not None and not answering.response_complete:
             answering.disconnected = True
@@ -229,8 +236,16 @@ class GuardedProtocol(HttpToolsProtocol):
             self.cycle.more_body = False
         else:
             self._begin_body()
+            self._new_cycle()
+            self._soon = self.loop.call_later(_SOON_S, self._begin_now)
             self._go_on_with_the_body()
             self.parser.feed_data(body)
+
+    def _begin_now(self) -> None:
+        assert self._soon is not None  # noqa: S101 - asked before, or it has rung
+        self._soon.cancel()
+        self._soon = None
+        self._start_asgi_task(self.cycle, self.app)
 
     def _parse(self, data: bytes) -> None:
         """Nothing here upgrades, so a request that asks for it is one like any other (RFC 9110, section 7.8).
@@ -288,16 +303,24 @@ class GuardedProtocol(HttpToolsProtocol):
             self._stop_head_timer()
         self._head = self._judged()
         self._begin_body()
+        self._begin_cycle()
 
     def _begin_body(self) -> None:
         self.expect_100_continue = self._head.expects_100
         self._in_body, self._only_framing = True, False
         self._body_begun = False
         self._framing_bytes = self._trailers = self._trailer_bytes = 0
-        self._begin_cycle()
 
     def _begin_cycle(self) -> None:
         """The request's head is whole: an application gets it, or it waits behind the one before it."""
+        before = self.cycle
+        cycle = self._new_cycle()
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _new_cycle(self) -> RequestResponseCycle:
         head = self._head
         scope: dict[str, Any] = {
             **self._scope,
@@ -309,8 +332,7 @@ class GuardedProtocol(HttpToolsProtocol):
             "headers": self.headers,
             "state": self.app_state.copy(),
         }
-        before = self.cycle
-        cycle = self.cycle = Cycle(
+        self.cycle = Cycle(
             scope,
             self._leave,
             self.flow,
@@ -319,10 +341,7 @@ class GuardedProtocol(HttpToolsProtocol):
             keep_alive=head.keep_alive,
             on_response=self.on_response_complete,
         )
-        if before is None or before.response_complete:
-            self._start_asgi_task(cycle, self.app)
-        else:
-            self.pipeline.appendleft((cycle, self.app))
+        return self.cycle
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
@@ -374,6 +393,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if not cycle.response_complete:
             cycle.more_body = False
             cycle.message_event.set()
+        if self._soon is not None:
+            self._begin_now()
 
     def on_response_complete(self) -> None:
         if not self.pipeline and self._in_body and self.expect_100_continue and not self._body_begun:

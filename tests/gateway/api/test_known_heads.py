@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from gateway.api.known_heads import KnownHeads, RequestHead
 from tests.gateway.api.guard import NEXT, guarded
+from tests.gateway.api.rig import running
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """The loop on which the rig takes our own listener."""
+    return "asyncio", {"use_uvloop": True}
+
 
 HEAD = RequestHead("POST", "/one", b"/one", b"", "1.1", keep_alive=True, expects_100=False)
 HEADERS = [(b"host", b"x"), (b"content-length", b"3"), (b"x-a", b"b")]
@@ -131,3 +140,44 @@ async def test_a_connection_goes_on_from_known_heads_to_any_others() -> None:
     assert [body for _, _, body in app.seen[: len(bodies)]] == bodies
     lengths = [dict(headers).get(b"content-length") for headers in app.headers[: len(bodies)]]
     assert lengths == [None if n == 10 else b"%d" % len(body) for n, body in enumerate(bodies)]
+
+
+@pytest.mark.anyio
+async def test_an_application_begins_though_the_body_does_not_come() -> None:
+    whole = request(b"abc").replace(b"/one", b"/early")  # is answered unread
+    async with guarded() as (app, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for data in (whole, whole[:-3], b"abc" + request(b"next")):
+            writer.write(data)
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\nok"), 10)
+            assert answer.startswith(b"HTTP/1.1 200 ")
+        writer.close()
+    assert [(path, body) for _, path, body in app.seen] == [
+        ("/early", b""),
+        ("/early", b""),
+        ("/one", b"next"),
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_client_that_leaves_behind_a_known_head_is_told_of() -> None:
+    messages: list[str] = []
+    left = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        messages.append(message["type"])
+        if message["type"] == "http.disconnect":
+            left.set()
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async with running(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request(b"abc"))
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\nok"), 10)
+        writer.write(request(b"", b"3"))
+        writer.close()
+        await asyncio.wait_for(left.wait(), 10)
+    assert messages == ["http.request", "http.disconnect"]
