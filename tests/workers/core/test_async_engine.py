@@ -130,15 +130,16 @@ async def test_cancelling_aborts_before_the_next_step(runner: GatedRunner) -> No
 
 
 async def test_closing_the_stream_early_aborts(runner: GatedRunner) -> None:
-    runner.forever()
+    runner.permits.release(2)
     async with serving(runner) as engine:
         async with aclosing(engine.generate(request(max_tokens=200))) as stream:
             async for output in stream:
                 if output.token_id == 1:
                     break
+        runner.forever()
         assert await tokens(engine, request("b")) == [0, 1, 2]
         assert engine.stats().running == 0
-        assert len([step for step in runner.steps if "a" in step]) < 200
+        assert len([step for step in runner.steps if "a" in step]) <= 3  # the third may have begun
 
 
 async def test_what_cannot_be_served_is_refused_at_once(runner: GatedRunner) -> None:
