@@ -7,14 +7,14 @@ few dozen prompts. Read through the admin port (`GET /admin/traffic`); `prefix-g
 from __future__ import annotations
 
 import time
-from array import array
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from gateway.api.record import RequestRecord
-from gateway.diagnosis.divergence import HEAD_TOKENS, Divergence, Head, divergence, head_of
+from gateway.diagnosis.divergence import HEAD_TOKENS, Divergence, Head, divergence, head_in_steps
 from gateway.diagnosis.turns import Conversations, Replies, Reply, TurnRow
 from gateway.fleet.registry import Registry
 from gateway.index.reuse import ReuseCurve, ReuseSampler
@@ -28,6 +28,8 @@ PERIOD_S = 3600.0
 _OLD_ENOUGH_S = 900.0
 _HEADS = 64
 _HEAD_EVERY_S = 0.25
+_STEPS_S = 0.0005
+"""Of CPU, on a fingerprint at the end of one answer."""
 _HEAD_SHARE = 0.005
 """Of a core's time that fingerprinting prompts may take: a millisecond or two each, more for long ones."""
 
@@ -68,6 +70,15 @@ class _Model:
     next_head: float = float("-inf")
 
 
+@dataclass(slots=True)
+class _Reading:
+    """The beginning of a prompt on its way to its fingerprint."""
+
+    model: _Model
+    steps: Generator[None, None, Head]
+    busy_s: float = 0.0
+
+
 class Traffic:
     """A recorder of requests, and the ear at every encoder (`heard`)."""
 
@@ -87,12 +98,11 @@ class Traffic:
         self._registry = registry
         self._most_models = most_models
         self._models: dict[str, _Model] = {}
-        self._unread: tuple[_Model, array[int], bool] | None = None
-        """The beginning of a prompt whose fingerprint is due."""
+        self._reading: _Reading | None = None
 
     def record(self, record: RequestRecord) -> None:
-        if self._unread is not None:
-            self._take_in()
+        if self._reading is not None:
+            self._read_on()
         if not record.prefilled or not record.keys:
             return
         model = self._model(record.model)
@@ -119,22 +129,31 @@ class Traffic:
 
     def heard(self, name: str, prompts: Sequence[TokenPrompt], *, from_bytes: bool) -> None:
         """The tokens of one request; of most nothing is kept. A fingerprint takes milliseconds: it is made
-        when the next answer has ended, for this request is yet to be routed."""
+        step by step, one whenever an answer has ended, for this request is yet to be routed."""
+        if self._reading is not None:
+            return
         model, now = self._model(name), self._clock()
         if model is None or not prompts or now < model.next_head:
             return
-        if self._unread is not None:
-            self._take_in()
-        self._unread = model, prompts[0].tokens[:HEAD_TOKENS], from_bytes
+        front = prompts[0].tokens[:HEAD_TOKENS]
+        self._reading = _Reading(model, head_in_steps(front, self._salt, from_bytes=from_bytes))
         model.next_head = now + _HEAD_EVERY_S
 
-    def _take_in(self) -> None:
-        assert self._unread is not None  # noqa: S101 - asked before
-        (model, front, from_bytes), self._unread = self._unread, None
-        began = self._busy()
-        model.heads.append(head_of(front, self._salt, from_bytes=from_bytes))
-        rest = (self._busy() - began) / _HEAD_SHARE
-        model.next_head = max(model.next_head, self._clock() + rest)
+    def _read_on(self, most_s: float = _STEPS_S) -> None:
+        """Steps of the fingerprint that is being made, for `most_s` seconds."""
+        reading, began = self._reading, self._busy()
+        assert reading is not None  # noqa: S101 - asked before
+        try:
+            while self._busy() - began < most_s:
+                next(reading.steps)
+        except StopIteration as end:
+            self._reading = None
+            reading.model.heads.append(end.value)
+        else:
+            reading.busy_s += self._busy() - began
+            return
+        rest = (reading.busy_s + self._busy() - began) / _HEAD_SHARE
+        reading.model.next_head = max(reading.model.next_head, self._clock() + rest)
 
     def listening(
         self, encoders: Callable[[str], PromptEncoder | None]
@@ -159,8 +178,8 @@ class Traffic:
 
     def heads(self) -> dict[str, tuple[Head, ...]]:
         """The fingerprints of each model's last prompts, for a thread that compares them."""
-        if self._unread is not None:
-            self._take_in()
+        if self._reading is not None:
+            self._read_on(inf)
         return {name: tuple(model.heads) for name, model in self._models.items()}
 
     def judged(self, found: Mapping[str, Divergence]) -> dict[str, ModelTraffic]:

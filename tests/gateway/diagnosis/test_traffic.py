@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from gateway.api.advice import advice_routes
 from gateway.api.record import RequestRecord
 from gateway.api.traffic import PERIOD_S, Traffic
+from gateway.diagnosis.divergence import head_of
 from gateway.diagnosis.facts import traffic_facts
 from gateway.errors import InvalidRequest
 from gateway.fleet.load import LoadBoard
@@ -123,6 +124,8 @@ def test_encoders_are_overheard_and_unchanged() -> None:
             clock.now += 1
             (answer,) = await ear.encode(request)
             assert list(answer.tokens) == prompts[0]
+            if n < 9:
+                one.record(record(range(160)))  # its fingerprint is made when an answer has ended
         # a moment later: not looked at
         await ear.encode(request)
 
@@ -198,3 +201,25 @@ async def _ask(one: Traffic, method: str, path: str, body: object) -> httpx.Resp
 
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://admin") as client:
         return await client.request(method, path, json=body)
+
+
+def test_a_fingerprint_is_made_in_steps_while_answers_end() -> None:
+    """Nobody waits for the whole of it: half a millisecond of the processor's time each time."""
+    clock, spent = Clock(), 0.0
+
+    def busy() -> float:
+        nonlocal spent
+        spent += 0.0002  # so long takes each step
+        return spent
+
+    one = Traffic(clock, busy=busy, salt=1, registry=Registry(LoadBoard(), clock))
+    tokens = array("I", range(2048))
+    one.heard("m", [TokenPrompt(tokens, 2048)], from_bytes=False)
+    one.heard(
+        "m", [TokenPrompt(array("I", range(9000, 9500)), 500)], from_bytes=False
+    )  # it has its hands full
+    before = spent
+    one.record(record(range(160)))
+    assert spent - before <= 0.001
+    (heads,) = (one.heads()["m"],)
+    assert heads == (head_of(tokens, 1),)
