@@ -68,17 +68,20 @@ def quickest(tokenizer: Tokenizer, read: Read | None = _READ) -> Library:
     sure = Library("tokenizers", _sure(tokenizer), 4_096)
     if read is None:
         return sure
+    texts = list(awkward_texts(tokenizer))
     try:
         fast = read(tokenizer.to_str())
-    except Exception as error:  # noqa: BLE001 - the library raises what it likes: this tokenizer is not for it
-        log.info("fastokens cannot read this tokenizer: it stays slower", extra={"reason": str(error)[:200]})
+        found = _encoded(fast, texts)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception
+        reason = f"{type(error).__name__}: {error}"[:200]
+        log.info("fastokens cannot read this tokenizer: it stays slower", extra={"reason": reason})
         return sure
-    encode = _quick(fast, sure.encode)
-    texts = list(awkward_texts(tokenizer))
-    if encode(texts) != sure.encode(texts):
+    if found != sure.encode(texts):
         log.warning("fastokens gives other tokens for this tokenizer: it stays slower")
         return sure
-    return Library("fastokens", encode, 32_768)
+    return Library("fastokens", _quick(fast, sure.encode), 32_768)
 
 
 def awkward_texts(tokenizer: Tokenizer) -> Iterator[str]:
@@ -114,15 +117,18 @@ def _sure(tokenizer: Tokenizer) -> Encode:
     return encode
 
 
-def _quick(fast: Any, sure: Encode) -> Encode:
+def _encoded(fast: Any, texts: Sequence[str]) -> list[list[int]]:
     one = fast.encode
+    return [one(text, add_special_tokens=False).ids for text in texts]
 
+
+def _quick(fast: Any, sure: Encode) -> Encode:
     def encode(texts: Sequence[str]) -> list[list[int]]:
         try:
-            return [one(text, add_special_tokens=False).ids for text in texts]
+            return _encoded(fast, texts)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # noqa: BLE001 - a panic of the library is no Exception; the sure one decides
+        except BaseException:  # noqa: BLE001 - the same; the sure one decides
             return sure(texts)
 
     return encode

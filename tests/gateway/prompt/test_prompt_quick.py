@@ -100,11 +100,12 @@ class _Panic(BaseException):
 class _Stumbles:
     """The sure one, but for texts with a word in them."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, over: str = "stumble") -> None:
         self._tokenizer = tokenizer
+        self._over = over
 
     def encode(self, text: str, *, add_special_tokens: bool) -> Any:
-        if "stumble" in text:
+        if self._over in text:
             raise _Panic
         return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
@@ -116,11 +117,24 @@ def test_a_text_that_it_stumbles_over_is_encoded_all_the_same(tiny: TokenizerFil
     assert library.encode(texts) == sure(tiny.tokenizer, texts)
 
 
+def test_one_that_stumbles_when_it_is_tried_is_not_used(tiny: TokenizerFiles) -> None:
+    """Or the sure one would have been compared with itself."""
+    library = quickest(tiny.tokenizer, lambda _json: _Stumbles(tiny.tokenizer, over="漢漢漢"))
+    assert library.name == "tokenizers"
+
+
+def test_one_that_panics_over_a_tokenizer_is_not_used(tiny: TokenizerFiles) -> None:
+    def read(_json: str) -> Any:
+        raise _Panic
+
+    assert quickest(tiny.tokenizer, read).name == "tokenizers"
+
+
 def test_invalid_unicode_is_an_error_as_before(tiny: TokenizerFiles) -> None:
     with pytest.raises((TypeError, UnicodeEncodeError)):
         quickest(tiny.tokenizer).encode(["\ud800"])
 
 
-def test_what_is_new_is_worked_on_at_once_where_that_is_quick(tiny: TokenizerFiles) -> None:
-    encoder = LocalEncoder(tiny)
-    assert encoder.library == ("fastokens" if THERE else "tokenizers")
+def test_the_encoder_says_which_it_uses(tiny: TokenizerFiles) -> None:
+    assert LocalEncoder(tiny).library == ("fastokens" if THERE else "tokenizers")
+    assert LocalEncoder(tiny, library=quickest(tiny.tokenizer, None)).library == "tokenizers"
