@@ -8,6 +8,7 @@ tick for what nobody announces (an overload mark that ran out, a peer's load).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from gateway.errors import Overloaded
@@ -52,27 +53,24 @@ class Admission:
 
     def __init__(self, limits: QueueLimits | None = None) -> None:
         self._limits = limits or QueueLimits()
-        self.queues: dict[str, _Pool] = {}
-        """By pool, those in which somebody waits: a newcomer must not overtake."""
-
-    def waiting(self, pool: str) -> int:
-        """Requests in the queue."""
-        return len(self.queues[pool].places) if pool in self.queues else 0
+        self._pools: dict[str, _Pool] = {}
+        self.waiting: Collection[str] = self._pools
+        """The pools in which somebody waits: a newcomer must not overtake."""
 
     def depths(self) -> dict[str, int]:
-        return {name: len(pool.places) for name, pool in self.queues.items()}
+        return {name: len(pool.places) for name, pool in self._pools.items()}
 
     def enter(self, name: str, caller: Caller, cost: float) -> Place:
         """Joins the queue; leave it with `leave` on every exit. Raises Overloaded where it is full and this
         caller's key holds most of it."""
         loop = asyncio.get_running_loop()
-        pool = self.queues.setdefault(name, _Pool(FairQueue(self._limits.max_items)))
+        pool = self._pools.setdefault(name, _Pool(FairQueue(self._limits.max_items)))
         item, leaving = pool.queue.push(
             caller.key, weight=caller.weight, priority=caller.priority, cost=max(1.0, cost)
         )
         if leaving is item:
             if not pool.places:
-                del self.queues[name]
+                del self._pools[name]
             raise self._overloaded(name, f"its queue of {self._limits.max_items} is full")
         if leaving is not None:
             self._evict(pool, leaving)
@@ -87,7 +85,7 @@ class Admission:
     async def turn(self, place: Place) -> None:
         """Returns when it is this request's turn to try. Raises Overloaded when its time is up, or when it
         had to make room for another key."""
-        pool = self.queues[place.pool]
+        pool = self._pools[place.pool]
         if pool.trying is place:  # it tried and found no place
             pool.trying = None
             pool.queue.put_back(place.item)
@@ -104,7 +102,7 @@ class Admission:
 
     def leave(self, place: Place) -> None:
         """Served, refused or gone: whoever is next tries."""
-        pool = self.queues.get(place.pool)
+        pool = self._pools.get(place.pool)
         if pool is None or pool.places.pop(place.item, None) is None:
             return
         pool.queue.remove(place.item)
@@ -115,11 +113,11 @@ class Admission:
             return
         if pool.ticker is not None:
             pool.ticker.cancel()
-        del self.queues[place.pool]
+        del self._pools[place.pool]
 
     def wake(self, name: str) -> None:
         """There may be a place now."""
-        pool = self.queues.get(name)
+        pool = self._pools.get(name)
         if pool is None:
             return
         if pool.trying is not None:
@@ -134,11 +132,11 @@ class Admission:
             place.turn.set_result(None)
 
     def wake_all(self) -> None:
-        for name in list(self.queues):
+        for name in list(self._pools):
             self.wake(name)
 
     def _tick(self, name: str) -> None:
-        pool = self.queues.get(name)
+        pool = self._pools.get(name)
         if pool is None:
             return
         pool.ticker = asyncio.get_running_loop().call_later(self._limits.tick_s, self._tick, name)

@@ -223,10 +223,10 @@ class Router:
         """The route, and the name of the policy that chose it. Queues where all candidates are full; a queued
         request is weighed again when its turn comes."""
         admission, place = self._admission, None
-        queues = admission.queues if admission is not None else ()
+        waiting = admission.waiting if admission is not None else ()
         try:
             while True:
-                overtaking = place is None and not exclude and queues and reading.pool in queues
+                overtaking = place is None and not exclude and waiting and reading.pool in waiting
                 if not overtaking:
                     weighing = self.weigh(reading, exclude)
                     if self.max_ttft and weighing.winner is not None and not exclude:

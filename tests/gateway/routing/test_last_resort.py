@@ -74,7 +74,7 @@ async def test_who_waits_for_a_probe_goes_on_when_its_answer_begins(make_fleet: 
     waits = asyncio.create_task(fleet.route())
     also = asyncio.create_task(fleet.route())
     await asyncio.sleep(0)
-    assert fleet.router._admission.waiting("m") == 2
+    assert fleet.router._admission.depths() == {"m": 2}
     probe.lease.first_byte()
     second = await waits
     assert (second.reason, second.notes.probe) == ("last_resort", True)
