@@ -26,13 +26,18 @@ ABLATION = (
     *(f"{DEFAULT}:work_weight={w}" for w in (1, 1.5, 3, 4)),
     *(f"{DEFAULT}:affinity_weight={a}" for a in (0, 3, 12)),
     *(f"{DEFAULT}:affinity_tokens={t}" for t in (4000, 64000)),
+    *(f"{DEFAULT}:long_wait_weight={w}" for w in (0, 2, 8)),
     *(f"{DEFAULT}:memory_weight={m}" for m in (0, 2, 4)),
     *(f"{DEFAULT}:balance_weight={b}" for b in (0, 0.25, 1)),
     *(f"{DEFAULT}:decode_weight={d}" for d in (0, 0.2)),
     *(f"{DEFAULT}:request_tokens={g}" for g in (0, 256)),
 )
 """One knob at a time around the default."""
-IDLE = tuple(policy for policy in ABLATION if "_" not in policy.removeprefix(DEFAULT) or "affinity" in policy)
+IDLE = tuple(
+    policy
+    for policy in ABLATION
+    if "_" not in (knob := policy.removeprefix(DEFAULT)) or "affinity" in knob or "long_wait" in knob
+)
 """The knobs that matter where the fleet has slack."""
 FRONTIER = (
     FLOOR,

@@ -50,7 +50,7 @@ def _show(answer: dict[str, Any]) -> None:
     )
     if answer.get("not_tokenised"):
         console.print(f"not tokenised: {answer['not_tokenised']}", markup=False)
-    tokens = ("matched", "uncached", "waiting", "decoding", "overflow", "excess")
+    tokens = ("matched", "uncached", "waiting", "long wait", "decoding", "overflow", "excess")
     table = Table("worker", *tokens, "requests", "speed", "TTFT s", "score", "verdict")
     for row in answer["workers"]:
         score = row["score"]
@@ -59,6 +59,7 @@ def _show(answer: dict[str, Any]) -> None:
             str(row["matched_tokens"]),
             str(row["uncached_tokens"]),
             str(row["waiting_tokens"]),
+            f"{row['long_wait']:.0f}",
             str(row["decoding_tokens"]),
             str(row["overflow_tokens"]),
             f"{row['excess_tokens']:.0f}",

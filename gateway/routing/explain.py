@@ -11,7 +11,6 @@ from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import ANYBODY, Caller
 from gateway.routing.in_time import Expected, expected
 from gateway.routing.policies.estimated_ttft import EstimatedTTFT, overflow_tokens, slack
-from gateway.routing.policy import Policy
 from gateway.routing.router import Router
 from gateway.routing.shadow import Shadow
 from gateway.routing.weighing import Reading, Weighing
@@ -29,6 +28,8 @@ class WorkerView:
     uncached_tokens: int
     requests: int
     waiting_tokens: int
+    long_wait: float
+    """Tokens that the policy adds where a very long prompt waits before this one's past."""
     decoding_tokens: int
     overflow_tokens: int
     """Context in flight that must end before there is room for this prompt too."""
@@ -79,8 +80,8 @@ async def explain(router: Router, request: PromptRequest, *, caller: Caller = AN
     reading = await router.read(request, caller)
     # a draw of its own, so that asking does not change what is drawn next
     weighing = router.in_time(reading, router.weigh(reading, random=Random(0)))
-    excess = _excess(reading, weighing)
-    views = [_view(worker, reading, weighing, router, excess) for worker in weighing.workers]
+    long_waits, excess = _long_waits(reading, weighing), _excess(reading, weighing)
+    views = [_view(worker, reading, weighing, router, long_waits, excess) for worker in weighing.workers]
     winner = weighing.winner
     return Explanation(
         model=reading.scope.model,
@@ -104,30 +105,37 @@ async def explain(router: Router, request: PromptRequest, *, caller: Caller = AN
 
 
 def _affinity(reading: Reading, weighing: Weighing) -> float:
-    policy = _acting(weighing)
-    if not isinstance(policy, EstimatedTTFT) or not weighing.candidates:
-        return 0.0
-    return policy.affinity(reading.shape, weighing.loads, weighing.matched)
+    policy = _estimating(weighing)
+    return policy.affinity(reading.shape, weighing.loads, weighing.matched) if policy else 0.0
 
 
 def _slack(weighing: Weighing) -> float:
-    if not isinstance(_acting(weighing), EstimatedTTFT) or not weighing.candidates:
-        return 0.0
-    return slack(weighing.loads)
+    return slack(weighing.loads) if _estimating(weighing) else 0.0
+
+
+def _long_waits(reading: Reading, weighing: Weighing) -> dict[WorkerId, float]:
+    policy = _estimating(weighing)
+    if policy is None:
+        return {}
+    factor = policy.long_wait(reading.shape, weighing.loads, weighing.matched)
+    return {
+        load.worker: factor * max(0.0, load.all_waiting_tokens - policy.long_wait_tokens)
+        for load in weighing.loads
+    }
 
 
 def _excess(reading: Reading, weighing: Weighing) -> dict[WorkerId, float]:
-    policy = _acting(weighing)
-    if not isinstance(policy, EstimatedTTFT) or not weighing.candidates:
-        return {}
-    tokens = policy.excess_tokens(reading.shape, weighing.loads, weighing.matched)
+    policy = _estimating(weighing)
+    tokens = policy.excess_tokens(reading.shape, weighing.loads, weighing.matched) if policy else None
     if tokens is None:
         return {}
     return {worker.id: excess for worker, excess in zip(weighing.candidates, tokens, strict=True)}
 
 
-def _acting(weighing: Weighing) -> Policy:
-    return weighing.policy.acting if isinstance(weighing.policy, Shadow) else weighing.policy
+def _estimating(weighing: Weighing) -> EstimatedTTFT | None:
+    """The acting policy, where it has terms of its own to show and somebody to show them of."""
+    policy = weighing.policy.acting if isinstance(weighing.policy, Shadow) else weighing.policy
+    return policy if isinstance(policy, EstimatedTTFT) and weighing.candidates else None
 
 
 def _view(
@@ -135,6 +143,7 @@ def _view(
     reading: Reading,
     weighing: Weighing,
     router: Router,
+    long_waits: Mapping[WorkerId, float],
     excess: Mapping[WorkerId, float],
 ) -> WorkerView:
     load = router.load_of(worker)
@@ -151,6 +160,7 @@ def _view(
         uncached_tokens=uncached,
         requests=load.all_requests,
         waiting_tokens=load.all_waiting_tokens,
+        long_wait=long_waits.get(worker.id, 0.0),
         decoding_tokens=load.all_decoding_tokens,
         overflow_tokens=overflow_tokens(load, reading.shape) if load.capacity_tokens else 0,
         excess_tokens=excess.get(worker.id, 0.0),

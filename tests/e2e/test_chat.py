@@ -61,8 +61,8 @@ def test_the_command_shows_every_term_of_the_score(tiny: Fleet) -> None:
     body = {"model": "tiny", "messages": [{"role": "user", "content": LONG + "never sent"}]}
     told = CliRunner().invoke(explain, ["--admin-url", tiny.admin], input=json.dumps(body))
     assert told.exit_code == 0, told.output
-    terms = ("matched", "uncached", "waiting", "overflow", "excess", "requests", "speed", "score", "verdict")
-    terms += ("affinity",)
+    terms = ("matched", "uncached", "waiting", "long wait", "overflow", "excess", "requests", "speed")
+    terms += ("score", "verdict", "affinity")
     for term in terms:
         assert term in told.output
     whole = CliRunner().invoke(explain, ["--admin-url", tiny.admin, "--json"], input=json.dumps(body))
@@ -70,6 +70,7 @@ def test_the_command_shows_every_term_of_the_score(tiny: Fleet) -> None:
     for row in answer["workers"]:
         total = (
             row["waiting_tokens"]
+            + row["long_wait"]
             + (2 + answer["affinity"]) * max(row["uncached_tokens"], 16)
             + row["overflow_tokens"]
             + row["excess_tokens"] / 2

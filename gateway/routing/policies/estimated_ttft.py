@@ -1,6 +1,6 @@
 """The default: who would answer first?
 
-    score = (waiting + l × max(0, waiting − 84,000) + w × max(uncached, one block) + a × min(uncached, 16,000)
+    score = (waiting + l × max(0, waiting − 84,000) + w × uncached + a × min(uncached, 16,000)
             + m × overflow + b × excess + d × decoding + g × active requests) / prefill rate
 
 in tokens. Waiting prefill and the request's own uncached tokens are the time to its first token, in units of
@@ -15,12 +15,11 @@ tokens of an average worker. Seven additions:
   second copy. And it grows with the fleet's slack, the share of its workers without a queue times the share
   of their caches that nobody in flight uses: who has none cannot afford to wait. Of what moving costs no more
   than 16,000 tokens count here, so nobody waits many times that.
-- l, 0 unless it is set, counts what waits beyond 84,000 tokens before somebody whose past is there: as a rule
-  that is one very long prompt, whose last tokens attend to so much that they take several times as long as
-  those of short ones, and whoever waits behind it is among the slowest of all. It grows with the fleet's
+- l counts what waits beyond 84,000 tokens before somebody whose past is there: as a rule that is one very
+  long prompt, whose last tokens attend to so much that they take several times as long as those of short
+  ones, and whoever waits behind it is among the slowest of all. It is `long_wait_weight` times the fleet's
   slack times the share of its caches that nobody uses: where everybody waits, who flees one queue makes the
-  others longer, and where room is short, the second copy of his past pushes out somebody else's. For fleets
-  that serve sessions with long contexts.
+  others longer, and where room is short, the second copy of his past pushes out somebody else's.
 - overflow is by how much the contexts of all requests in flight there, this one's too, exceed the worker's
   cache, and never less than one of them on average: room comes when somebody ends, and nobody ends in part.
   Whoever comes then waits for that and not for prefill, and meanwhile everything that is cached there and not
@@ -43,7 +42,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from math import inf
 
 from gateway.fleet.load import WorkerLoad
 from gateway.routing.policies.recent_prefill import RecentPrefill
@@ -58,7 +56,7 @@ class EstimatedTTFT:
     work_weight: float = 2.0
     affinity_weight: float = 6.0
     affinity_tokens: float = 16_000.0
-    long_wait_weight: float = 0.0
+    long_wait_weight: float = 4.0
     long_wait_tokens: float = 84_000.0
     memory_weight: float = 1.0
     balance_weight: float = 0.5
@@ -75,12 +73,11 @@ class EstimatedTTFT:
         more, balance, decode = prompt - least, self.balance_weight, self.decode_weight
         most, affinity = self.affinity_tokens, self.affinity(request, loads, matched_tokens)
         excess = self.excess_tokens(request, loads, matched_tokens) if balance else None
-        long = self.long_wait(request, loads, matched_tokens)
-        long_from = self.long_wait_tokens if long else inf
+        long, long_from = self.long_wait(request, loads, matched_tokens), self.long_wait_tokens
         return [
             (
                 (waiting := load.waiting_tokens + load.peer_waiting_tokens)
-                + (0.0 if waiting <= long_from else long * (waiting - long_from))
+                + (long * (waiting - long_from) if long and waiting > long_from else 0.0)
                 + weight * (uncached := prompt - matched if matched < more else least)
                 + affinity * (uncached if uncached < most else most)
                 + decode * (load.decoding_tokens + load.peer_decoding_tokens)

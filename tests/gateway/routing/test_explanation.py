@@ -65,6 +65,18 @@ async def test_a_score_can_be_redone_from_the_figures_shown(fleet: Any) -> None:
     assert shown[b].score == (500 + 2 * 200 + 16 * 2) / 2.0
 
 
+async def test_a_long_wait_before_its_past_is_shown(fleet: Any) -> None:
+    a, b = (fleet.add(name, EngineInfo("m", capacity_blocks=20_000)) for name in "ab")
+    fleet.store(a, PROMPT)
+    fleet.board.set_peer_loads("r2", {a: LoadVector(1, 89_000, 0, 160_000)})
+    told = await explain(fleet.router, REQUEST)
+    shown = {w.worker: w for w in told.workers}
+    # half of the workers have no queue, three quarters of the caches are free: 4 · ½ · ¾ · ¾ of 5,000
+    assert [shown[w].long_wait for w in (a, b)] == [5625.0, 0.0]
+    # 8 uncached tokens count as a block, with affinity 6 · 0.96 · ⅜
+    assert shown[a].score == pytest.approx(89_000 + 5625 + (2 + 2.16) * 16 + 16)
+
+
 async def test_it_agrees_with_routing_and_leaves_no_trace(fleet: Any) -> None:
     for name in "abc":
         fleet.add(name)

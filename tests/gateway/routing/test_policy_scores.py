@@ -93,7 +93,7 @@ def test_affinity_counts_a_bounded_part_of_a_prompt() -> None:
 
 
 def test_a_long_wait_before_ones_past_counts_several_times_while_others_are_idle() -> None:
-    policy = EstimatedTTFT(affinity_weight=0.0, long_wait_weight=4.0)
+    policy = EstimatedTTFT(affinity_weight=0.0)
     fleet = loads({"waiting_tokens": 80_000, "peer_waiting_tokens": 9000}, {}, {}, {"waiting_tokens": 84_000})
     # two of four are without a queue: 89,000 + 4·5,000/2 + 2·16, nothing for just 84,000
     assert policy.score(SHAPE, fleet, [1000, 0, 0, 0]) == [99_032.0, 2000.0, 2000.0, 86_000.0]
@@ -101,12 +101,12 @@ def test_a_long_wait_before_ones_past_counts_several_times_while_others_are_idle
     assert policy.score(SHAPE, fleet, [800, 0, 0, 0])[0] == 89_400.0
     busy = loads({"waiting_tokens": 89_000}, {"waiting_tokens": 1})
     assert policy.score(SHAPE, busy, [1000, 0]) == [89_032.0, 2001.0]
-    patient = EstimatedTTFT(affinity_weight=0.0)
+    patient = EstimatedTTFT(affinity_weight=0.0, long_wait_weight=0.0)
     assert patient.score(SHAPE, fleet, [1000, 0, 0, 0])[0] == 89_032.0
 
 
 def test_a_long_wait_counts_less_where_a_second_copy_finds_no_room() -> None:
-    policy = EstimatedTTFT(affinity_weight=0.0, long_wait_weight=4.0)
+    policy = EstimatedTTFT(affinity_weight=0.0)
     half = {"capacity_tokens": 200_000, "context_tokens": 100_000}
     fleet = loads({"waiting_tokens": 89_000, **half}, half)
     # one of two idle, half of the caches free: 4 · ½ · ½ · ½ of 5,000
@@ -117,9 +117,9 @@ def test_who_would_wait_for_a_very_long_prompt_computes_its_past_anew() -> None:
     # 46,000 tokens, all but a block of which lie behind a prompt of 118,000; 0.99 of affinity 6 at slack 7/8
     fleet = loads({"waiting_tokens": 118_000, "requests": 1}, *[{}] * 7)
     shape, matched = RequestShape(prompt_tokens=46_000), [45_984, *[0] * 7]
-    scores = EstimatedTTFT(long_wait_weight=4.0).score(shape, fleet, matched)
+    scores = EstimatedTTFT().score(shape, fleet, matched)
     assert pick(scores, fleet, matched, Random(1)) != 0
-    patient = EstimatedTTFT().score(shape, fleet, matched)
+    patient = EstimatedTTFT(long_wait_weight=0.0).score(shape, fleet, matched)
     assert pick(patient, fleet, matched, Random(1)) == 0
 
 
