@@ -37,12 +37,18 @@ class Placements:
         if not keys:
             return
         masks, until, expiry = self.masks, self._until.setdefault(bit, {}), now + self._ttl
-        again = self._again.setdefault(bit, {})
-        for key in until.keys() & keys:
-            again[key] = again.get(key, 0) + 1
-        until.update(dict.fromkeys(keys, expiry))
-        for key in keys:
-            masks[key] = masks.get(key, 0) | bit
+        if not until.keys().isdisjoint(keys):
+            again = self._again.setdefault(bit, {})
+            for key in until.keys() & keys:
+                again[key] = again.get(key, 0) + 1
+        if masks.keys().isdisjoint(keys):
+            for key in keys:
+                until[key] = expiry
+                masks[key] = bit
+        else:
+            for key in keys:
+                until[key] = expiry
+                masks[key] = masks.get(key, 0) | bit
         self._queue.append((expiry, bit, keys))
         self._queued += len(keys)
         while self._queued > self._max_keys:
@@ -52,51 +58,52 @@ class Placements:
         while self._queue and self._queue[0][0] <= now:
             self._expire_oldest(now)
 
-    def drop(self, bit: int, keys: Iterable[int]) -> None:
+    def drop(self, bit: int, keys: Sequence[int]) -> None:
         """These came true, or were refuted."""
         until = self._until.get(bit)
-        if not until:
-            return
-        for key in keys:
-            if key in until:
-                self._forget(bit, until, key)
+        if until and not until.keys().isdisjoint(keys):
+            self._forget(bit, until, keys)
 
     def retract(self, bit: int, keys: Iterable[int], placed_at: float, now: float) -> None:
         """One promise less, the one made at `placed_at`; what others promised too stays until its time."""
         until, again = self._until.get(bit), self._again.get(bit, {})
         if not until or placed_at + self._ttl <= now:  # it is over: what stands now is others'
             return
+        only: list[int] = []
         for key in keys:
             others = again.pop(key, 0)
             if others > 1:
                 again[key] = others - 1
             elif not others and key in until:
-                self._forget(bit, until, key)
+                only.append(key)
+        self._forget(bit, until, only)
 
     def clear(self, bit: int) -> None:
+        until = self._until.pop(bit, {})
+        self._forget(bit, until, list(until))
         self._again.pop(bit, None)
-        for key in self._until.pop(bit, ()):
-            self._unmask(bit, key)
 
     def _expire_oldest(self, now: float) -> None:
         _, bit, keys = self._queue.popleft()
         self._queued -= len(keys)
-        until = self._until.get(bit, {})
+        until = self._until.get(bit)
+        if until and not until.keys().isdisjoint(keys):  # else all of them came true
+            # those that were placed again since have another time
+            self._forget(bit, until, [key for key in keys if until.get(key, now + 1) <= now])
+
+    def _forget(self, bit: int, until: dict[int, float], keys: Iterable[int]) -> None:
+        """Those of them that are promised."""
+        again, masks = self._again.get(bit), self.masks
         for key in keys:
-            if until.get(key, now + 1) <= now:  # not placed again since
-                self._forget(bit, until, key)
-
-    def _forget(self, bit: int, until: dict[int, float], key: int) -> None:
-        del until[key]
-        self._again[bit].pop(key, None)
-        self._unmask(bit, key)
-
-    def _unmask(self, bit: int, key: int) -> None:
-        mask = self.masks[key] ^ bit
-        if mask:
-            self.masks[key] = mask
-        else:
-            del self.masks[key]
+            if until.pop(key, None) is None:
+                continue
+            if again:
+                again.pop(key, None)
+            mask = masks[key]
+            if mask == bit:
+                del masks[key]
+            else:
+                masks[key] = mask ^ bit
 
     def check_integrity(self) -> None:
         """Raises AssertionError where the masks differ from the promises behind them."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, groupby, takewhile
+from itertools import count
 
-from gateway.index.capacity import CapacityLru
+from gateway.index.capacity import CapacityLru, runs_of_zeros
 from gateway.index.placements import DEFAULT_MAX_KEYS, DEFAULT_TTL, Placements
 from gateway.index.tree import CHILD_BITS, BlockTree, Holding, holder_bits
 from gateway.types import BlockKey, WorkerId
@@ -80,42 +80,32 @@ class PrefixIndex:
         placements = self._placements
         if placements.masks:
             placements.expire(now)
-        get = self._tree.nodes.get
+        placed, by_bit = placements.masks, self._by_bit.get
         found: dict[WorkerId, int] = {}
         alive, depth = self._active, 0
-        if not placements.masks:
-            last: int | None = 0
-            by_bit = self._by_bit.get
-            for value in map(get, keys):
-                if value is not last:  # along a prompt most values are one shared int
-                    if value is None:
-                        break
-                    still = alive & value
-                    if still != alive:
-                        if depth:
-                            known = by_bit(alive ^ still)
-                            if known is None:
-                                self._settle(found, alive ^ still, depth)
-                            elif whole := depth - depth % known.stride:  # mostly one at a time
-                                found[known.id] = whole
-                        alive = still
-                        if not alive:
-                            break
-                    last = value
-                depth += 1
-        else:
-            placed = placements.masks.get
-            for key in keys:
-                still = alive & (get(key, 0) | placed(key, 0))
+        last: int | None = 0
+        for value in map(self._tree.nodes.get, keys):
+            if value is not last:  # along a prompt most values are one shared int
+                still = 0 if value is None else alive & value
                 if still != alive:
+                    gone = alive ^ still
+                    if placed and gone & placed.get(keys[depth], 0):
+                        alive, depth = self._go_on_promised(found, keys, alive, depth)
+                        break
                     if depth:
-                        self._settle(found, alive ^ still, depth)
+                        known = by_bit(gone)
+                        if known is None:
+                            self._settle(found, gone, depth)
+                        elif whole := depth - depth % known.stride:  # mostly one at a time
+                            found[known.id] = whole
                     alive = still
                     if not alive:
                         break
-                depth += 1
+                last = value
+            depth += 1
         if depth:
-            self._settle(found, alive, depth)
+            if alive:
+                self._settle(found, alive, depth)
             self._tree.touch(keys[depth - 1])
         return found
 
@@ -123,7 +113,12 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if known is None:
             return 0
-        depth = len(list(takewhile(known.holding.parents.__contains__, keys)))
+        held, lru = known.holding.parents, known.lru
+        if keys and lru is not None and len(lru) == len(held) and lru.surely_to(keys[-1]):
+            return len(keys) - len(keys) % known.stride
+        depth = bytes(map(held.__contains__, keys)).find(0)
+        if depth < 0:
+            depth = len(keys)
         return depth - depth % known.stride
 
     # the write path
@@ -282,6 +277,22 @@ class PrefixIndex:
 
     # steps
 
+    def _go_on_promised(
+        self, found: dict[WorkerId, int], keys: Sequence[BlockKey], alive: int, depth: int
+    ) -> tuple[int, int]:
+        """From where somebody is promised what he does not hold: who is left at the end, and at which depth."""
+        get, placed = self._tree.nodes.get, self._placements.masks.get
+        for key in keys[depth:]:
+            still = alive & (get(key, 0) | placed(key, 0))
+            if still != alive:
+                if depth:
+                    self._settle(found, alive ^ still, depth)
+                alive = still
+                if not alive:
+                    break
+            depth += 1
+        return alive, depth
+
     def _settle(self, found: dict[WorkerId, int], mask: int, depth: int) -> None:
         """The match of these workers ends at `depth`."""
         by_bit = self._by_bit
@@ -294,13 +305,14 @@ class PrefixIndex:
     def _place_for_long(self, known: _Worker, lru: CapacityLru, keys: Sequence[BlockKey]) -> None:
         if len(keys) > lru.capacity:
             keys = keys[: lru.capacity]  # of more it could not keep the rest
+        held = known.holding.parents
+        if len(lru) == len(held):  # it holds nothing that is not guessed
+            missing = lru.missing(keys)
+        else:
+            missing = runs_of_zeros(bytes(map(held.__contains__, keys)))
+        for start, stop in missing:
+            self._tree.store(known.holding, keys[start:stop], keys[start - 1] if start else None)
         pushed_out = lru.place(keys)
-        before: BlockKey | None = None
-        for held, group in groupby(keys, known.holding.parents.__contains__):
-            run = list(group)
-            if not held:
-                self._tree.store(known.holding, run, before)
-            before = run[-1]
         if pushed_out:
             self._tree.forget(known.holding, pushed_out)
         self._keep_within_bounds(len(keys))
@@ -310,8 +322,12 @@ class PrefixIndex:
         if self._retiring:  # faster than it can fill up again, and no call pays for many
             self.collect(min(COLLECT_SLICE, COLLECT_PER_KEY * stored))
         while len(tree.nodes) > self._max_blocks:
-            tree.give_up()
+            key, holders = tree.give_up()
             self._evictions += 1
+            for bit in holder_bits(holders):
+                known = self._by_bit.get(bit)
+                if known is not None and known.lru is not None:
+                    known.lru.drop((key,))
 
     def _new_holding(self) -> Holding:
         bit = self._free_bits.pop() if self._free_bits else 1 << next(self._new_bits)

@@ -88,8 +88,8 @@ class ReuseSampler:
     """Feed it every prompt's block keys. Memory: at most `max_samples` keys, whatever the stream."""
 
     def __init__(self, max_samples: int = 8192, enough: int = 16_384) -> None:
-        """When sampled blocks were asked for `enough` times, and each time that has doubled, half as many are
-        followed from then on."""
+        """Each time that sampled blocks were asked for `enough` times, half as many are followed from then
+        on."""
         self._max_samples = max_samples
         self._threshold = _SPACE
         self._clock = 0
@@ -103,7 +103,7 @@ class ReuseSampler:
         """Those that are yet to come into it."""
         self._blocks = 0
         self._sampled = 0.0
-        self._enough = enough
+        self._each = self._enough = enough
         self._buckets: list[float] = []
 
     def observe(self, keys: Sequence[BlockKey], held: int = 0) -> None:
@@ -196,7 +196,7 @@ class ReuseSampler:
         while len(self._last) > self._max_samples:
             self._drop_from(-self._largest[0][0])
         if self._clock > self._enough:
-            self._enough *= 2
+            self._enough = self._clock + self._each
             if len(self._last) >= 2 * _FEWEST:
                 self._drop_from(self._threshold // 2)
 

@@ -98,12 +98,7 @@ class BlockTree:
         bit_and_child = self._shared(bit + 1)
         fresh = False
         for key in keys:
-            if key in parents:
-                fresh = False
-                holding.copies[key] = holding.copies.get(key, 1) + 1
-                if parents[key] != parent:
-                    self._link(key, parent)
-            elif key not in nodes:
+            if key not in nodes:
                 nodes[key] = bit
                 if fresh:
                     nodes[parent] = bit_and_child  # type: ignore[index]
@@ -111,6 +106,11 @@ class BlockTree:
                     self._adopt(parent)
                 parents[key] = parent
                 fresh = True
+            elif key in parents:
+                fresh = False
+                holding.copies[key] = holding.copies.get(key, 1) + 1
+                if parents[key] != parent:
+                    self._link(key, parent)
             else:
                 fresh = False
                 parents[key] = self._link(key, parent)
@@ -134,11 +134,31 @@ class BlockTree:
                 self._lose(key, parents.pop(key), holding.bit)
 
     def forget(self, holding: Holding, keys: Sequence[int]) -> None:
-        """All copies of each key go."""
-        for key in keys:
-            if key in holding.parents:
-                holding.copies.pop(key, None)
-                self._lose(key, holding.parents.pop(key), holding.bit)
+        """All copies of each key go. Cheapest where a key is followed by the one before it."""
+        nodes, parents, copies, bit = self.nodes, holding.parents, holding.copies, holding.bit
+        last = len(keys) - 1
+        going: int | None = None
+        """A leaf that was not put among them, for it goes next."""
+        for i, key in enumerate(keys):
+            if key not in parents:
+                continue
+            parent = parents.pop(key)
+            if copies:
+                copies.pop(key, None)
+            if nodes[key] != bit:
+                self._lose(key, parent, bit)
+                continue
+            del nodes[key]  # a leaf, and nobody else's
+            if key != going:
+                self.leaves.pop(key, None)
+            if parent is None:
+                continue
+            if i < last and keys[i + 1] == parent and nodes[parent] == bit + 1 and parent in parents:
+                going = parent
+                nodes[parent] = bit
+                self._used.pop(parent, None)
+            else:
+                self._leave(parent)
 
     def drain(self, holding: Holding, limit: int) -> int:
         """Forgets up to `limit` keys of `holding`, latest first; returns how many."""
@@ -162,17 +182,18 @@ class BlockTree:
             self.leaves[key] = self._now
             self.leaves.move_to_end(key)
 
-    def give_up(self) -> None:
-        """Drops the leaf that was used least recently, whoever holds it."""
+    def give_up(self) -> tuple[int, int]:
+        """Drops the leaf that was used least recently. Returns it, and the bits of those who held it."""
         key, used = self._pick()
-        parent = self._parent(key)
-        for bit in holder_bits(self.nodes[key]):
+        parent, holders = self._parent(key), self.nodes[key]
+        for bit in holder_bits(holders):
             self.forget(self._holdings[bit], (key,))
         self._next = None
         # a parent that became a leaf by this carries the time of its own last use
         if parent is not None and self.leaves.get(parent, used + 1) <= used:
             self.leaves[parent] = used
             self._next = parent, used
+        return key, holders
 
     def _pick(self) -> tuple[int, int]:
         if self._next is not None and self.leaves.get(self._next[0]) == self._next[1]:
@@ -228,19 +249,25 @@ class BlockTree:
 
     def _bury(self, key: int, parent: int | None) -> None:
         """Takes out a node without holders and children, and each ghost that was there for it alone."""
-        nodes, ghosts = self.nodes, self.ghosts
-        del nodes[key]
+        del self.nodes[key]
         self.leaves.pop(key, None)
-        while parent is not None:
-            value = nodes[parent] - 1
+        if parent is not None:
+            self._leave(parent)
+
+    def _leave(self, parent: int) -> None:
+        """It has one child less."""
+        nodes = self.nodes
+        before: int | None = parent
+        while before is not None:
+            value = nodes[before] - 1
             if value:
-                nodes[parent] = self._shared(value)
+                nodes[before] = self._shared(value)
                 if not value & CHILDREN:
-                    self.leaves[parent] = self._used.pop(parent, 0)
+                    self.leaves[before] = self._used.pop(before, 0)
                 return
-            del nodes[parent]
-            self._used.pop(parent, None)
-            parent = ghosts.pop(parent)
+            del nodes[before]
+            self._used.pop(before, None)
+            before = self.ghosts.pop(before)
 
     def _shared(self, value: int) -> int:
         values = self._values

@@ -171,6 +171,8 @@ class LocalEncoder:
         limit = request.truncate_prompt_tokens
         side = request.template_args.get("truncation_side")
         head, tail = array("I"), array("I")
+        if not request.add_special_tokens and limit is None:
+            return body
         if request.add_special_tokens:
             if self._segments.edges is None:
                 raise PromptError("this tokenizer's special tokens are not at its edges")

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.kv.keys import block_keys, cacheable_blocks, pack_tokens
+from gateway.kv.keys import cacheable_blocks, pack_tokens
+from gateway.kv.known_runs import KnownRuns
 from gateway.prompt.base import TokenPrompt
 from gateway.types import BlockKey
 
@@ -33,6 +34,7 @@ _SLICE = 8_192
 def prompt_keys(
     prompt: TokenPrompt,
     root: BlockKey,
+    runs: KnownRuns,
     *,
     unit: int,
     keep_last: int | None = None,
@@ -40,13 +42,14 @@ def prompt_keys(
 ) -> PromptKeys:
     """`keep_last` is the request's truncation: engines keep that many tokens from the end."""
     tokens, exact = truncated(prompt, keep_last)
-    full = block_keys(root, pack_tokens(tokens), block_size=unit, max_blocks=min(exact // unit, most_blocks))
+    full = runs.keys(root, pack_tokens(tokens), block_size=unit, max_blocks=min(exact // unit, most_blocks))
     return _keyed(len(tokens), full, unit)
 
 
 async def prompts_keys(
     prompts: Sequence[TokenPrompt],
     root: BlockKey,
+    runs: KnownRuns,
     *,
     unit: int,
     keep_last: int | None = None,
@@ -63,22 +66,22 @@ async def prompts_keys(
         done += len(prompt.tokens) // unit
         most = left if most_tokens is None else min(left, most_tokens // unit)
         if min(len(prompt.tokens) // unit, most) <= _SLICE:
-            keyed.append(prompt_keys(prompt, root, unit=unit, keep_last=keep_last, most_blocks=most))
+            keyed.append(prompt_keys(prompt, root, runs, unit=unit, keep_last=keep_last, most_blocks=most))
         else:
-            keyed.append(await _in_slices(*truncated(prompt, keep_last), root, unit, most))
+            keyed.append(await _in_slices(*truncated(prompt, keep_last), root, runs, unit, most))
         left -= len(keyed[-1].full)
     return keyed
 
 
 async def _in_slices(
-    tokens: array[int], exact: int, root: BlockKey, unit: int, most_blocks: int
+    tokens: array[int], exact: int, root: BlockKey, runs: KnownRuns, unit: int, most_blocks: int
 ) -> PromptKeys:
     full: list[BlockKey] = []
     blocks = min(exact // unit, most_blocks)
     for start in range(0, blocks, _SLICE):
         await asyncio.sleep(0)
         packed = pack_tokens(tokens[start * unit : min(start + _SLICE, blocks) * unit])
-        full += block_keys(full[-1] if full else root, packed, block_size=unit)
+        full += runs.keys(full[-1] if full else root, packed, block_size=unit)
     return _keyed(len(tokens), full, unit)
 
 

@@ -9,6 +9,7 @@ from gateway.fleet.pool import Target
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker
 from gateway.kv.keys import root_key
+from gateway.kv.known_runs import KnownRuns
 from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt, not_tokenised
 from gateway.routing.caller import ANYBODY, Caller
 from gateway.routing.candidates import RETRY_AFTER_S
@@ -31,6 +32,7 @@ class Reader:
         self._registry = registry
         self._encoders = encoders
         self._media = media
+        self._runs = KnownRuns()
 
     async def read(self, request: PromptRequest, caller: Caller = ANYBODY) -> Reading:
         """Resolve, tokenise, hash. Raises ModelNotFound, InvalidRequest, or Unavailable where nobody could
@@ -50,7 +52,7 @@ class Reader:
         truncated = request.truncate_prompt_tokens is not None
         keep_last = _truncation(request, target) if truncated else None
         keyed = await prompts_keys(
-            prompts, root, unit=target.unit, keep_last=keep_last, most_tokens=target.most_tokens
+            prompts, root, self._runs, unit=target.unit, keep_last=keep_last, most_tokens=target.most_tokens
         )
         tokens = sum([prompt.tokens for prompt in keyed])
         shape = RequestShape(

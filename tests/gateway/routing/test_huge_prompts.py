@@ -11,6 +11,7 @@ import pytest
 
 from gateway.fleet.worker import EngineInfo
 from gateway.kv.keys import block_keys, pack_tokens, root_key
+from gateway.kv.known_runs import KnownRuns
 from gateway.prompt.base import Endpoint, PromptRequest, TokenPrompt, too_long
 from gateway.prompt.engine import EngineEncoder
 from gateway.prompt.reader import read_prompt
@@ -46,8 +47,8 @@ def numbered(count: int) -> TokenPrompt:
 @pytest.mark.parametrize("tokens", [16 * 8192, 16 * 8192 + 1, 16 * 3 * 8192 + 15, 16 * 30_000])
 async def test_slices_give_the_same_keys(tokens: int) -> None:
     prompt = numbered(tokens)
-    (sliced,) = await prompts_keys([prompt], ROOT, unit=16)
-    assert sliced == prompt_keys(prompt, ROOT, unit=16)
+    (sliced,) = await prompts_keys([prompt], ROOT, KnownRuns(), unit=16)
+    assert sliced == prompt_keys(prompt, ROOT, KnownRuns(), unit=16)
     assert len(sliced.full) == tokens // 16
     assert len(sliced.cacheable) == (tokens - 1) // 16
     assert sliced.full == block_keys(ROOT, pack_tokens(range(tokens)))
@@ -55,14 +56,14 @@ async def test_slices_give_the_same_keys(tokens: int) -> None:
 
 async def test_slices_of_a_truncated_and_partly_exact_prompt() -> None:
     prompt = TokenPrompt(numbered(400_000).tokens, 300_000)
-    (sliced,) = await prompts_keys([prompt], ROOT, unit=32, keep_last=390_000)
+    (sliced,) = await prompts_keys([prompt], ROOT, KnownRuns(), unit=32, keep_last=390_000)
     assert sliced.full == block_keys(ROOT, pack_tokens(range(10_000, 300_000)), block_size=32)
     assert sliced.tokens == 390_000
 
 
 async def test_others_have_their_turn_while_it_is_hashed() -> None:
     turns = Turns()
-    await prompts_keys([numbered(16 * 8192 * 4)], ROOT, unit=16)
+    await prompts_keys([numbered(16 * 8192 * 4)], ROOT, KnownRuns(), unit=16)
     assert turns.stop() >= 4
 
 
@@ -70,9 +71,9 @@ async def test_others_have_their_turn_between_many_prompts() -> None:
     """512 prompts of 64 blocks: 32,768 blocks, four times 8,192."""
     prompts = [TokenPrompt(array("I", [i] * 1024), 1024) for i in range(512)]
     turns = Turns()
-    keyed = await prompts_keys(prompts, ROOT, unit=16)
+    keyed = await prompts_keys(prompts, ROOT, KnownRuns(), unit=16)
     assert turns.stop() >= 3
-    assert keyed == [prompt_keys(prompt, ROOT, unit=16) for prompt in prompts]
+    assert keyed == [prompt_keys(prompt, ROOT, KnownRuns(), unit=16) for prompt in prompts]
 
 
 async def test_the_engines_tokenizer_has_steps_for_many_prompts_too() -> None:
@@ -104,7 +105,9 @@ async def test_very_many_prompts_go_by_load_unread(fleet: Any, unit: Any) -> Non
 
 async def test_a_million_tokens_and_no_more_have_keys() -> None:
     assert MOST_BLOCKS * 16 == 1_048_576
-    keyed = await prompts_keys([numbered(800_000), numbered(800_000), numbered(100)], ROOT, unit=16)
+    keyed = await prompts_keys(
+        [numbered(800_000), numbered(800_000), numbered(100)], ROOT, KnownRuns(), unit=16
+    )
     assert [len(prompt.full) for prompt in keyed] == [50_000, MOST_BLOCKS - 50_000, 0]
     assert [prompt.tokens for prompt in keyed] == [800_000, 800_000, 100]
 
