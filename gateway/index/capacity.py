@@ -42,12 +42,12 @@ class CapacityLru:
     def __len__(self) -> int:
         return len(self._before)
 
-    def place(self, keys: Sequence[int]) -> list[int]:
-        """A prompt came; returns the keys that it pushed out."""
+    def place(self, keys: Sequence[int], missing: Sequence[tuple[int, int]]) -> list[int]:
+        """A prompt came; `missing` is what `missing` says of it. Returns the keys that it pushed out."""
         if not keys:
             return []
         self._number = number = self._number + 1
-        for start, stop in self.missing(keys):
+        for start, stop in missing:
             self._add(keys, start, stop)
         end = keys[-1]
         self._ends[end] = self._ends.get(end, (0, 0))[0] + 1, number
@@ -78,12 +78,11 @@ class CapacityLru:
         """From where to where they are not there: mostly once, a prompt goes on from what is."""
         there = self._before
         if not self._orphans:  # then what is there has all before it
-            start = bisect_left(keys, True, key=lambda key: key not in there)
-            rest = keys[start:]
-            if not rest:
+            new = bisect_left(keys[::-1], True, key=there.__contains__)
+            if not new:
                 return []
-            if there.keys().isdisjoint(rest):
-                return [(start, len(keys))]
+            if there.keys().isdisjoint(keys[-new:]):
+                return [(len(keys) - new, len(keys))]
         return runs_of_zeros(bytes(map(self._before.__contains__, keys)))
 
     def surely_to(self, key: int) -> bool:

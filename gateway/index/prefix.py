@@ -280,7 +280,7 @@ class PrefixIndex:
     def _go_on_promised(
         self, found: dict[WorkerId, int], keys: Sequence[BlockKey], alive: int, depth: int
     ) -> tuple[int, int]:
-        """From where somebody is promised what he does not hold: who is left at the end, and at which depth."""
+        """From where somebody is promised what he does not hold: who is left in the end, and how deep."""
         get, placed = self._tree.nodes.get, self._placements.masks.get
         for key in keys[depth:]:
             still = alive & (get(key, 0) | placed(key, 0))
@@ -305,14 +305,12 @@ class PrefixIndex:
     def _place_for_long(self, known: _Worker, lru: CapacityLru, keys: Sequence[BlockKey]) -> None:
         if len(keys) > lru.capacity:
             keys = keys[: lru.capacity]  # of more it could not keep the rest
-        held = known.holding.parents
-        if len(lru) == len(held):  # it holds nothing that is not guessed
-            missing = lru.missing(keys)
-        else:
-            missing = runs_of_zeros(bytes(map(held.__contains__, keys)))
-        for start, stop in missing:
+        held, missing = known.holding.parents, lru.missing(keys)
+        # mostly it holds nothing that is not guessed
+        new = missing if len(lru) == len(held) else runs_of_zeros(bytes(map(held.__contains__, keys)))
+        for start, stop in new:
             self._tree.store(known.holding, keys[start:stop], keys[start - 1] if start else None)
-        pushed_out = lru.place(keys)
+        pushed_out = lru.place(keys, missing)
         if pushed_out:
             self._tree.forget(known.holding, pushed_out)
         self._keep_within_bounds(len(keys))

@@ -60,7 +60,7 @@ def test_the_same_keys_go_in_the_same_order(capacity: int, prompts: list[tuple[P
     guess, plain = CapacityLru(capacity), PlainLru(capacity)
     for path, turned_away in prompts:
         keys = limited(path, capacity)
-        assert guess.place(keys) == plain.place(keys)
+        assert guess.place(keys, guess.missing(keys)) == plain.place(keys)
         if turned_away:
             assert sorted(guess.retract(keys)) == sorted(plain.retract(keys))
         guess.check_integrity()
@@ -78,7 +78,7 @@ def test_what_is_refuted_goes_and_what_follows_it_goes_in_its_turn(
     guess, plain = CapacityLru(capacity), PlainLru(capacity)
     for path, delivered in prompts:
         keys = limited(path, capacity)
-        assert guess.place(keys) == plain.place(keys)
+        assert guess.place(keys, guess.missing(keys)) == plain.place(keys)
         if delivered is not None:
             guess.drop(keys[delivered:])
             plain.drop(keys[delivered:])
@@ -100,7 +100,7 @@ def test_keys_that_are_no_chains_are_bounded_and_pushed_out_as_well(
     for prompt, what in prompts:
         keys = prompt[:capacity]
         before = len(guess)
-        gone = guess.place(keys)
+        gone = guess.place(keys, guess.missing(keys))
         assert len(set(gone)) == len(gone) <= before + len(keys)
         assert len(guess) <= capacity
         if what == 1:
@@ -109,6 +109,6 @@ def test_keys_that_are_no_chains_are_bounded_and_pushed_out_as_well(
             guess.drop(keys)
     if not any(what == 2 for _, what in prompts):  # else two keys may be found to follow each other
         chain = list(range(100, 100 + capacity))
-        guess.place(chain)
+        guess.place(chain, guess.missing(chain))
         assert guess.missing(chain) == []
         assert len(guess) == capacity
