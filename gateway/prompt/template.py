@@ -89,6 +89,8 @@ class ChatTemplate:
         try:
             self.content_format = detect_content_format(env.parse(source))
             self._compiled = env.from_string(source)
+            # each rendering copies them, and a chain of two dicts is copied name by name
+            self._compiled.globals = dict(self._compiled.globals)
         except jinja2.TemplateError as error:
             raise PromptError(f"the chat template does not compile: {error}") from error
         self.knows_developer = '"developer"' in source or "'developer'" in source
