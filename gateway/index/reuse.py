@@ -193,8 +193,8 @@ class ReuseSampler:
 
     def _shrink(self) -> None:
         self._take_in()
-        while len(self._last) > self._max_samples:
-            self._drop_from(-self._largest[0][0])
+        while len(self._last) > self._max_samples:  # seldom, and many at once
+            self._drop_from(min(-self._largest[0][0], self._threshold * 3 // 4))
         if self._clock > self._enough:
             self._enough = self._clock + self._each
             if len(self._last) >= 2 * _FEWEST:
