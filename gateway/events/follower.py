@@ -6,7 +6,6 @@ which is bounded; what overflows it is a gap, and gaps are replayed.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
@@ -19,6 +18,7 @@ from gateway.errors import EventDecodeError
 from gateway.events.ledger import Ledger
 from gateway.events.ledger_state import LedgerStats
 from gateway.events.ports import NullObserver, Observer, Sink, Snapshot, Source
+from gateway.events.rounds import Rounds
 from gateway.events.silence import SilenceWatch
 from gateway.events.sockets import ReplayTimeout, Subscription, parse_frames, replay, subscribe
 from gateway.events.stream import START, EventStream, Verdict
@@ -60,8 +60,8 @@ class Follower:
 
     `worker_of` names the worker of a data-parallel rank (None where it is nobody's); by default all ranks are
     `worker`. `make_ledger` gives an empty ledger for each. A `snapshot` of another follower is gone on with.
-    `lost` is told when the connection to the publisher breaks. `wall` is compared with the engine's clock for
-    the lag; `replay_timeout` and `check_every`, in seconds, bound a replay's silence, and say how often an
+    `lost` is told when the connection to the publisher breaks. `rounds` are shared with other followers. `wall`
+    is compared with the engine's clock for the lag; `replay_timeout` and `check_every`, in seconds, bound a replay's silence, and say how often an
     idle engine is asked whether it is still the same.
     """
 
@@ -78,6 +78,7 @@ class Follower:
         snapshot: Snapshot | None = None,
         watch: SilenceWatch | None = None,
         lost: Callable[[WorkerId], None] | None = None,
+        rounds: Rounds | None = None,
         clock: Clock = time.monotonic,
         wall: Clock = time.time,
         replay_timeout: float = REPLAY_TIMEOUT,
@@ -91,6 +92,7 @@ class Follower:
         self._observer = observer if observer is not None else NullObserver()
         self._worker_of = worker_of if worker_of is not None else lambda _: worker
         self._watch = watch if watch is not None else SilenceWatch()
+        self._rounds = rounds if rounds is not None else Rounds()
         self._lost = lost if lost is not None else lambda _: None
         self._clock = clock
         self._wall = wall
@@ -238,6 +240,13 @@ class Follower:
             await self._sink.apply(worker, ledger.reset(), START)
 
     async def _apply(self, payload: bytes, *, live: bool) -> None:
+        began = await self._rounds.turn()  # a flood of events must not starve requests
+        try:
+            await self._take_in(payload, live=live)
+        finally:
+            self._rounds.spent(began)
+
+    async def _take_in(self, payload: bytes, *, live: bool) -> None:
         try:
             batch = decode_batch(payload)
         except EventDecodeError:
@@ -257,7 +266,6 @@ class Follower:
         await self._sink.apply(worker, changes, self._stream.position)
         blocks = sum(len(change.keys) for change in changes if isinstance(change, Stored))
         self._observer.batch(worker, blocks, self._wall() - batch.ts if live else None)
-        await asyncio.sleep(0)  # a flood of events must not starve requests
 
     def _state(self) -> tuple[FollowerState, str]:
         unsupported = next((led.unsupported for led in self._ledgers.values() if led.unsupported), "")

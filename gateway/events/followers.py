@@ -14,6 +14,7 @@ from gateway.errors import ConfigError
 from gateway.events.follower import Follower, FollowerState, FollowerStatus
 from gateway.events.ledger import Ledger
 from gateway.events.ports import Observer, Sink, Snapshot, Source
+from gateway.events.rounds import Rounds
 from gateway.events.share import Share
 from gateway.events.shared import SharedFollower
 from gateway.fleet.worker import Worker
@@ -96,6 +97,7 @@ class Followers:
         self._share = share
         self._lost = lost
         self._lasting = lasting or Lasting()
+        self._rounds = Rounds()
         self._running: dict[WorkerId, _Running] = {}
         self._broken: dict[WorkerId, str] = {}
 
@@ -192,6 +194,7 @@ class Followers:
                 observer=self._observer,
                 snapshot=snapshot,
                 lost=self._lost,
+                rounds=self._rounds,
                 # several ranks may share an endpoint: each is followed for its own batches
                 worker_of=lambda batch_rank: me if rank is None or batch_rank in (None, rank) else None,
             )
