@@ -58,11 +58,11 @@ class FollowerStatus:
 class Follower:
     """Keeps `sink` up to date with what one publisher says. `run` it in a task; cancel the task to end it.
 
-    `worker_of` names the worker of a data-parallel rank (None where it is nobody's); by default all ranks are
-    `worker`. `make_ledger` gives an empty ledger for each. A `snapshot` of another follower is gone on with.
-    `lost` is told when the connection to the publisher breaks. `rounds` are shared with others. `wall` is
-    compared with the engine's clock for the lag; `replay_timeout` and `check_every`, in seconds, bound a replay's
-    silence, and say how often an idle engine is asked whether it is still the same.
+    `worker_of` names the worker of a data-parallel rank (None where it is nobody's); by default all ranks
+    are `worker`. `make_ledger` gives an empty ledger for each. A `snapshot` of another follower is gone on
+    with. `lost` is told when the connection to the publisher breaks. `rounds` are shared with others. `wall`
+    is compared with the engine's clock for the lag; `replay_timeout` and `check_every`, in seconds, bound a
+    replay's silence, and say how often an idle engine is asked whether it is still the same.
     """
 
     def __init__(
