@@ -1,4 +1,4 @@
-"""What single steps cost: keys, match, events, tokens, scores. One process, one core, no sockets.
+"""What single steps cost: keys, match, guess, events, tokens, scores. One process, one core, no sockets.
 
     make micro                     a table, benchmarks/results/micro.json, and a table in docs/performance.md
     python -m benchmarks.micro --only match,events
@@ -16,7 +16,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 from textwrap import fill
@@ -33,6 +33,7 @@ from gateway.index.prefix import PrefixIndex
 from gateway.kv.codec import decode_batch, encode_batch
 from gateway.kv.events import BlockRemoved, BlockStored, EventBatch
 from gateway.kv.keys import block_keys, pack_tokens, root_key
+from gateway.kv.known_runs import KnownRuns
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.prompt.files import load_tokenizer_files
 from gateway.prompt.local import LocalEncoder
@@ -78,7 +79,11 @@ def keys() -> Iterator[Row]:
     for tokens in (200, 8000, 128_000):
         packed = pack_tokens(prompt_of(tokens, random))
         p50, p99 = timed(lambda packed=packed: block_keys(root, packed))  # type: ignore[misc]
-        yield f"keys of {tokens:,} tokens", "µs", p50 * 1e6, p99 * 1e6
+        yield f"keys of {tokens:,} tokens, new text", "µs", p50 * 1e6, p99 * 1e6
+    known = KnownRuns()
+    packed = pack_tokens(prompt_of(8000, random))
+    p50, p99 = timed(lambda: known.keys(root, packed))
+    yield "keys of 8,000 tokens that came before", "µs", p50 * 1e6, p99 * 1e6
 
 
 def match() -> Iterator[Row]:
@@ -94,10 +99,36 @@ def match() -> Iterator[Row]:
         for _ in range(OTHERS):
             # keys are as good as random; to draw the tokens behind them would be most of the time
             index.store(worker, [BlockKey(random.getrandbits(64)) for _ in range(500)])
-    p50, p99 = timed(lambda: index.match(block_keys(root, packed), 0.0))
+    known = KnownRuns()
+    p50, p99 = timed(lambda: index.match(known.keys(root, packed), 0.0))
     yield _MATCH, "µs", p50 * 1e6, p99 * 1e6
+    p50, p99 = timed(lambda: index.match(block_keys(root, packed), 0.0))
+    yield "the same where this gateway has not seen the prompt", "µs", p50 * 1e6, p99 * 1e6
     p50, p99 = timed(lambda: index.match(shared, 0.0))
     yield "match of 8,000 tokens, 64 workers", "µs", p50 * 1e6, p99 * 1e6
+
+
+def guess() -> Iterator[Row]:
+    """What a worker without events is believed to hold, when a prompt of 500 blocks is sent there of which it
+    has 333 already. Its cache is full, so that as much leaves as comes."""
+    random = Random(5)
+    index, worker = PrefixIndex(), WorkerId("http://10.0.0.1:8000")
+    index.add_worker(worker, capacity=50_000)
+    beginnings = [[BlockKey(random.getrandbits(64)) for _ in range(333)] for _ in range(8)]
+    made = (
+        [*beginnings[n % 8], *(BlockKey(random.getrandbits(64)) for _ in range(167))]
+        for n in range(1_000_000)
+    )
+    for keys in islice(made, 400):
+        index.place(worker, keys, 0.0)
+    prompts = iter(list(islice(made, 20_000)))
+    p50, p99 = timed(lambda: index.place(worker, next(prompts), 0.0))
+    yield (
+        "a prompt of 8,000 tokens sent to an engine without events, a third of it new",
+        "µs",
+        p50 * 1e6,
+        p99 * 1e6,
+    )
 
 
 def events() -> Iterator[Row]:
@@ -227,7 +258,7 @@ def state() -> str:
     )
 
 
-STEPS = {step.__name__: step for step in (keys, match, events, tokens, scores)}
+STEPS = {step.__name__: step for step in (keys, match, guess, events, tokens, scores)}
 
 
 def main() -> int:
