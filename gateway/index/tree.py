@@ -99,11 +99,11 @@ class BlockTree:
         fresh = False
         for key in keys:
             if key not in nodes:
-                nodes[key] = bit
                 if fresh:
                     nodes[parent] = bit_and_child  # type: ignore[index]
                 elif parent is not None:
                     self._adopt(parent)
+                nodes[key] = bit
                 parents[key] = parent
                 fresh = True
             elif key in parents:
@@ -136,27 +136,27 @@ class BlockTree:
     def forget(self, holding: Holding, keys: Sequence[int]) -> None:
         """All copies of each key go. Cheapest where a key is followed by the one before it."""
         nodes, parents, copies, bit = self.nodes, holding.parents, holding.copies, holding.bit
-        last = len(keys) - 1
+        used, last = self._used, len(keys) - 1
         going: int | None = None
-        """A leaf that was not put among them, for it goes next."""
+        """Nobody else's, and without the key before it in `keys` a leaf; it was not put among them."""
         for i, key in enumerate(keys):
             if key not in parents:
                 continue
             parent = parents.pop(key)
             if copies:
                 copies.pop(key, None)
-            if nodes[key] != bit:
-                self._lose(key, parent, bit)
-                continue
-            del nodes[key]  # a leaf, and nobody else's
             if key != going:
+                if nodes[key] != bit:
+                    self._lose(key, parent, bit)
+                    continue
                 self.leaves.pop(key, None)
+            del nodes[key]
             if parent is None:
                 continue
-            if i < last and keys[i + 1] == parent and nodes[parent] == bit + 1 and parent in parents:
+            if i < last and keys[i + 1] == parent and nodes[parent] == bit + 1:
                 going = parent
-                nodes[parent] = bit
-                self._used.pop(parent, None)
+                if used:
+                    used.pop(parent, None)
             else:
                 self._leave(parent)
 
