@@ -263,6 +263,9 @@ class PrefixIndex:
         """Recomputes everything from scratch. Raises AssertionError where it differs."""
         self._tree.check_integrity()
         self._placements.check_integrity()
+        for known in self._workers.values():
+            if known.lru is not None:
+                known.lru.check_integrity()
         bits = {known.holding.bit for known in self._workers.values()}
         retiring = {holding.bit for holding in self._retiring}
         ok = (

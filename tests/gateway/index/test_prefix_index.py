@@ -200,3 +200,30 @@ def test_a_prompt_larger_than_the_engines_cache_is_guessed_up_to_it() -> None:
     index.retract(A, chain(2, 100), 0.0, 0.1)
     assert index.count(A) == 0
     index.check_integrity()
+
+
+def test_what_is_given_up_for_want_of_memory_is_no_longer_guessed() -> None:
+    index = PrefixIndex(max_blocks=12)
+    index.add_worker(A, capacity=100)
+    index.add_worker(B, capacity=100)
+    for number in range(5):
+        for worker in (A, B):
+            index.place(worker, chain(number, 4), 0.0)
+            index.check_integrity()
+    assert index.stats().blocks == 12
+    assert index.match(chain(4, 4), 0.0) == {A: 4, B: 4}
+    assert index.match(chain(1, 4), 0.0) == {}
+    index.place(A, chain(1, 4), 0.0)  # not believed to be there still
+    assert index.match(chain(1, 4), 0.0) == {A: 4}
+    index.check_integrity()
+
+
+def test_a_promise_reaches_on_where_another_worker_is_known_to_hold_less() -> None:
+    index = index_of(100)
+    index.add_worker(B)
+    index.store(A, chain(1, 6))
+    index.store(B, chain(1, 3))
+    index.place(B, chain(1, 8), 0.0)
+    assert index.match(chain(1, 10), 1.0) == {A: 6, B: 8}
+    assert index.match(chain(1, 5), 1.0) == {A: 5, B: 5}
+    assert index.match(chain(1, 10), 6.0) == {A: 6, B: 3}
