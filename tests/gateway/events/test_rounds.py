@@ -15,9 +15,10 @@ pytestmark = pytest.mark.anyio
 class Work:
     """Messages that take `each_s` seconds, by a clock of its own."""
 
-    def __init__(self, each_s: float) -> None:
-        self.now, self._each_s = 0.0, each_s
-        self.rounds = Rounds(0.0005, lambda: self.now)
+    def __init__(self, each_s: float, requests_s: float = 0.0) -> None:
+        """`requests_s` is what requests take of each round."""
+        self.now, self._each_s, self._requests_s = 0.0, each_s, requests_s
+        self.rounds = Rounds(0.0005, busy=lambda: self.now)
         self.done: list[tuple[int, str]] = []
         """In which round of the loop, and whose."""
         self.round = 0
@@ -33,6 +34,7 @@ class Work:
         tasks = [asyncio.ensure_future(self.follow(*follower)) for follower in followers]
         while not all(task.done() for task in tasks):
             await asyncio.sleep(0)  # what a request would have in between
+            self.now += self._requests_s
             self.round += 1
 
     def most_in_a_round(self) -> int:
@@ -59,6 +61,24 @@ async def test_who_waits_longest_is_next() -> None:
     await work.all([("a", 3), ("b", 3), ("c", 3)])
     # a asks again before the others have asked at all
     assert [name for _, name in work.done] == ["a", "a", "b", "c", "a", "b", "c", "b", "c"]
+
+
+async def test_where_requests_take_long_rounds_events_keep_up() -> None:
+    """8 ms of requests a round: events get another 4 ms, and not one message of 0.5 ms."""
+    work = Work(0.0005, requests_s=0.008)
+    await work.all([(str(number), 10) for number in range(40)])
+    assert len(work.done) == 400
+    assert 350 <= work.round * 8 <= 700
+    assert work.most_in_a_round() <= 12
+
+
+async def test_after_a_pause_a_burst_gets_no_more_than_others() -> None:
+    work = Work(0.0005)
+    await work.all([("a", 1), ("b", 1)])
+    await asyncio.sleep(0)  # and the round after it
+    work.now += 3600
+    await work.all([(str(number), 1) for number in range(40)])
+    assert work.most_in_a_round() == 1
 
 
 async def test_one_that_is_gone_keeps_nobody_waiting() -> None:
