@@ -132,6 +132,14 @@ class DirectOutlet:
     def blocked(self) -> bool:
         return self._cycle.flow.write_paused and not self._cycle.disconnected
 
+    @property
+    def framed(self) -> Callable[[bytes], object] | None:
+        cycle = self._cycle
+        if not self._chunked or self._head or cycle.disconnected or cycle.response_complete:
+            return None
+        write: Callable[[bytes], object] = cycle.transport.write
+        return write
+
     def attach(self, flow: Flow | None) -> None:
         self._flow = flow
         if flow is not None and self.blocked:

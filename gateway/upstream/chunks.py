@@ -41,6 +41,11 @@ class ChunkReader:
         """What came behind the end of the body."""
         self.error: str | None = None
 
+    @property
+    def between(self) -> bool:
+        """All chunks that have begun are whole, and the last one is yet to come."""
+        return not self._left and not self._held and self._trailers < 0 and self.error is None
+
     def feed(self, data: bytes) -> bytes:
         if not self._left and not self._held and self._trailers < 0:
             # nearly every read of a stream is exactly one chunk

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import cast
 
 from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
+from gateway.upstream.lane import Lane
 from gateway.upstream.origin import Origin
 from gateway.upstream.parser import MAX_HEAD, AnswerParser
 from gateway.upstream.timeouts import Timeouts
@@ -47,6 +48,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._done: asyncio.Future[None] | None = None
         self._sink: Sink | None = None
+        self._lane: Lane | None = None
+        """Takes the next read, if it will."""
         self._head_given = False
         self._body_begun = False
         self._paused = False
@@ -81,7 +84,7 @@ class Connection(asyncio.Protocol):
             self.close()
             raise
         finally:
-            self._done = self._sink = None
+            self._done = self._sink = self._lane = None
         self.served += 1
         return self._settle()
 
@@ -109,6 +112,7 @@ class Connection(asyncio.Protocol):
         """At once; what is under way fails."""
         if not self.closed:
             self.closed = True
+            self._lane = None
             self._transport.abort()
             self._tell_end()
 
@@ -130,6 +134,9 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
+        if self._lane is not None:
+            # its client may not be there any more
+            self._last_read, self._lane = self._heard(self._loop.time(), self._lane), None
         if self._paused and not self._gone():
             self._paused = False
             self._last_read = self._loop.time()
@@ -156,7 +163,8 @@ class Connection(asyncio.Protocol):
             phase, due = "first_byte", self._first_byte_due
         else:
             # while the client is the slow one, the worker is not late
-            phase, due = "idle", (now if self._paused else self._last_read) + self._timeouts.idle
+            heard = self._last_read if self._lane is None else self._heard(now, self._lane)
+            phase, due = "idle", (now if self._paused else heard) + self._timeouts.idle
         if self._deadline < due:
             phase, due = "total", self._deadline
         if now < due:
@@ -165,6 +173,10 @@ class Connection(asyncio.Protocol):
         else:
             what = f"did not answer in time ({phase})"
             self._fail(UpstreamTimeout(f"{self.origin} {what}", phase=phase, told=f"the worker {what}"))
+
+    def _heard(self, now: float, lane: Lane) -> float:
+        """When the last bytes came. The clock of `lane` may be another: it tells a time that has passed."""
+        return max(self._last_read, now - lane.silent_s())
 
     # -- from the transport -------------------------------------------------------------------------------
 
@@ -177,6 +189,15 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
+        lane = self._lane
+        if lane is not None:
+            try:
+                if lane.takes(data):
+                    return
+            except Exception as error:  # noqa: BLE001 - as in `_deliver`
+                self._fail(error)
+                return
+            self._lane = None
         done = self._done
         if done is None or done.done():
             # bytes that nobody asked for: the next answer on this connection could not be trusted
@@ -187,9 +208,12 @@ class Connection(asyncio.Protocol):
         data = parser.feed(data)
         if data and self._body_begun and self._sink is not None:
             try:
-                self._sink.on_body(data, parser.complete)
+                lane = self._sink.on_body(data, parser.complete)
             except Exception as error:  # noqa: BLE001 - as in `_deliver`, without a call for each chunk
                 self._fail(error)
+            else:
+                if lane is not None and parser.between_chunks:
+                    self._lane = lane
         elif data or parser.complete or not self._head_given:
             self._deliver(data)
         if parser.error is not None:

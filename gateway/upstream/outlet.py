@@ -35,6 +35,12 @@ class Outlet(Protocol):
         """The client is behind: something waits to be sent."""
         ...
 
+    @property
+    def framed(self) -> Callable[[bytes], object] | None:
+        """Takes whole chunks of an answer whose head is out, framed as they are; until `flow.resume` is
+        called, for the client may have gone. None where the answer goes out in another form, or none does."""
+        ...
+
     def attach(self, flow: Flow | None) -> None:
         """Whose bytes to hold back while the client is slow; None when that answer has ended."""
         ...
@@ -80,6 +86,9 @@ class AsgiOutlet:
 
     So `send` must not ask which task it runs in until it waits; uvicorn's does not, nor do plain wrappers.
     """
+
+    framed: Callable[[bytes], object] | None = None
+    """The server frames what it sends."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -57,6 +57,7 @@ class AnswerParser:
         self._headers: Headers = []
         self._held = b""
         self._left = 0
+        self._chunks: ChunkReader | None = None
         self._interim = 0
         self.feed = self._read_heads
         self.received = False
@@ -66,6 +67,11 @@ class AnswerParser:
         self.reusable = False
         """The connection may serve another request after this answer."""
         self.error: str | None = None
+
+    @property
+    def between_chunks(self) -> bool:
+        """The next bytes begin a chunk, or the end, of a chunked body."""
+        return self._chunks is not None and self._chunks.between
 
     def end(self) -> None:
         """The connection was closed in good order: that ends a body which nothing else delimits."""
@@ -98,7 +104,8 @@ class AnswerParser:
             self._end(clean=not data)
             return b""
         if framing is Framing.CHUNKED:
-            self.feed = ChunkReader(self._sizes, self._end_chunks).feed
+            self._chunks = ChunkReader(self._sizes, self._end_chunks)
+            self.feed = self._chunks.feed
         elif framing is Framing.LENGTH:
             self.feed = self._measured
         else:

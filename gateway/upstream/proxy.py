@@ -17,6 +17,7 @@ from gateway.types import Clock, Usage
 from gateway.upstream.bodies import NO_SUCH_PATH, Body, Cleared, Passing, Unserved, Whole
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end
+from gateway.upstream.lane import Lane
 from gateway.upstream.outlet import Outlet
 from gateway.upstream.packing import Inflater, Packed, coding_of
 from gateway.upstream.redact import Redactor
@@ -27,6 +28,8 @@ from gateway.upstream.wire import Flow, Framing, ResponseHead, UpstreamRequest
 WITHHELD = frozenset((429, 502, 503, 504))
 """Answers that are kept from the client, for another worker may do better."""
 MAX_WITHHELD = 64 * 1024
+_MOST_MISSED = 16
+"""How often in a row the short way is opened for a read that it then does not take, before it stays shut."""
 _READ = frozenset((b"application/json", b"text/event-stream"))
 """Media types that are looked into."""
 
@@ -102,6 +105,10 @@ class Exchange:
     """The first header of each name."""
     _body: Body = Passing()
     """Replaced when the answer's head has come."""
+    _scanner: SseScanner | None = None
+    """The body, where that is a stream which goes out as it is, but for whole events."""
+    _lane: Lane | None = None
+    """Of its usual reads. What has gone by it is noted at the next one of the others, and at the end."""
     _inflater: Inflater | None = None
     """Of a compressed stream."""
     _ended = False
@@ -164,6 +171,8 @@ class Exchange:
                 if self.committed and self.streamed:
                     self._outlet.body(self._plan.error_event(error), last=True)
             finally:
+                if self._lane is not None:
+                    self._take_note(self._lane)
                 self._outlet.attach(None)
             if self._outlet.blocked:
                 async with asyncio.timeout_at(deadline):
@@ -183,12 +192,15 @@ class Exchange:
         self._body = self._body_for(head)
         self._outlet.attach(flow)
 
-    def on_body(self, data: bytes, last: bool) -> None:
+    def on_body(self, data: bytes, last: bool) -> Lane | None:
+        if self._lane is not None:
+            self._take_note(self._lane)
         body = self._body
         if self._inflater is not None:
             data = self._inflater.feed(data, last)
         out = body.feed(data, last)
         pieces = body.events
+        alone = pieces == self.pieces + 1
         if pieces != self.pieces:
             now = self._clock()
             if self.first_byte_at is None:
@@ -207,6 +219,28 @@ class Exchange:
                 self._plan.on_start(out)
             self._outlet.start(self.status, self._answer_headers(len(out) if last else None))
             self._outlet.body(out, last=last)
+        return self._short_way(self._scanner) if alone and self._scanner is not None and not last else None
+
+    def _short_way(self, scanner: SseScanner) -> Lane | None:
+        """For the next read, behind one with a single event."""
+        shape, write = scanner.shape, self._outlet.framed
+        if shape is None or write is None:
+            return None
+        if self._lane is None:
+            self._lane = Lane(write, self._clock)
+        elif self._lane.missed >= _MOST_MISSED:
+            return None
+        self._lane.open(*shape, self._last_piece)
+        return self._lane
+
+    def _take_note(self, lane: Lane) -> None:
+        """Of what went by it."""
+        if lane.pieces:
+            self._body.events += lane.pieces
+            self.pieces += lane.pieces
+            self._last_piece = lane.last
+            self.longest_gap = max(self.longest_gap, lane.longest_gap)
+            lane.pieces = lane.missed = 0
 
     def _note_first_byte(self, now: float, pieces: int) -> None:
         self.first_byte_at, self._first_pieces = now, pieces
@@ -235,11 +269,13 @@ class Exchange:
         if kind == b"text/event-stream":
             self.streamed = True
             self._inflater = Inflater(coding, plan.max_answer) if coding else None
-            return SseScanner(
+            scanner = SseScanner(
                 hide_usage=plan.hide_usage,
                 redactor=plan.redactor,
                 must_say_done=plan.readable and plan.ends_with_done and head.framing is Framing.CLOSE,
             )
+            self._scanner = None if coding else scanner
+            return scanner
         if coding:
             return Packed(coding, plan.max_answer, plan.redactor)
         if plan.readable:

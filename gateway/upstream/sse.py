@@ -23,11 +23,11 @@ _LAST_EVENTS = (b"message_stop", b"response.completed", b"response.incomplete", 
 """How streams of the Messages and Responses APIs say that they are whole."""
 _USAGE = b'"usage"'
 _NOTHING = (b":null", b": null")
-_PLAIN_TEXT = re.compile(rb'[^"\\\r\n]*')
 _PIECE = re.compile(
-    rb'"(?:content|text|delta|reasoning|reasoning_content|arguments)": ?"(%s)"(?=[,}])' % _PLAIN_TEXT.pattern
+    rb'"(?:content|text|delta|reasoning|reasoning_content|arguments)": ?'
+    rb'"((?:[^"\\\r\n]++|\\[^"\r\n])*+)"(?=[,}])'
 )
-"""Where an event has the text that it brings: a string in it, and nothing escaped in there."""
+"""Where an event has the text that it brings: a string in it, without a quote in there."""
 _SHAPES = 32
 """Shapes of events that a stream is asked for: those of one that changes it all the time are not worth it."""
 
@@ -70,6 +70,13 @@ class SseScanner:
         self._shapes = _SHAPES
 
     @property
+    def shape(self) -> tuple[bytes, bytes] | None:
+        """What stands before and behind the text in an event that has nothing in it to read: another one with
+        the same around its text has nothing either. None where none is known, or where a part of an event is
+        held, to which the next bytes belong."""
+        return (self._before, self._behind) if self._before and not self._partial else None
+
+    @property
     def held_bytes(self) -> int:
         return len(self._partial)
 
@@ -81,7 +88,11 @@ class SseScanner:
             before
             and data.startswith(before)
             and data.endswith(behind)
-            and _PLAIN_TEXT.fullmatch(data, self._text_at, len(data) - self._text_ends)
+            and (at := self._text_at) <= (to := len(data) - self._text_ends)
+            and data.find(b'"', at, to) < 0
+            and not data.endswith(b"\\", at, to)
+            and data.find(b"\n", at, to) < 0
+            and data.find(b"\r", at, to) < 0
             and not self._partial
             and not last
         ):
@@ -110,8 +121,8 @@ class SseScanner:
         return out + self._finish() if last else out
 
     def _learn(self, event: bytes) -> None:
-        """A plain one, as most that come behind it will be. A text in place of its own can't end its string:
-        whatever it brings about lies inside of the text, where it tells nothing."""
+        """A plain one, as most that come behind it will be. A text in place of its own can't end its string,
+        nor keep it from ending: whatever it brings about lies inside of the text, where it tells nothing."""
         self._shapes -= 1
         found = _PIECE.search(event)
         if found is not None:

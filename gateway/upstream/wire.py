@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from gateway.upstream.headers import Headers, line
+from gateway.upstream.lane import Lane
 from gateway.upstream.origin import Origin
 
 _WITHOUT_BODY = frozenset((b"GET", b"HEAD", b"OPTIONS", b"DELETE"))
@@ -58,7 +59,10 @@ class Flow(Protocol):
 
     def pause(self) -> None: ...
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """Also where nothing is paused: it is also told when the client has gone, and from then on nothing is
+        written to it by the short way that was open."""
+        ...
 
 
 class Sink(Protocol):
@@ -66,6 +70,7 @@ class Sink(Protocol):
 
     def on_head(self, head: ResponseHead, flow: Flow) -> None: ...
 
-    def on_body(self, data: bytes, last: bool) -> None:
-        """What one read brought. `last` comes once, with the final bytes, which may be none."""
+    def on_body(self, data: bytes, last: bool) -> Lane | None:
+        """What one read brought. `last` comes once, with the final bytes, which may be none. Returns what may
+        take the next read in its place, bytes as they come, if that begins with a chunk of the answer."""
         ...

@@ -92,3 +92,15 @@ def test_a_body_that_breaks_off_is_not_complete() -> None:
         reader, _ = read(framed([b"abc", b"de"])[:cut])
         assert not reader.complete
         assert reader.error is None
+
+
+def test_where_the_next_bytes_begin_a_chunk() -> None:
+    data = b"3\r\nabc\r\n" + b"2;x\r\nde\r\n" + b"0\r\na: b\r\n\r\n"
+    between = []
+    for cut in range(len(data) + 1):
+        reader, _ = read(data[:cut])
+        if reader.between:
+            between.append(cut)
+    assert between == [0, 8, 17]
+    wrong, _ = read(b"3\r\nabc\n")
+    assert not wrong.between

@@ -90,3 +90,39 @@ def test_a_stream_whose_shape_changes_all_the_time() -> None:
         data = b'data: {"n":%d,"choices":[{"delta":{"content":"a"}}]}\n\n' % n
         assert one.feed(data) == data
     assert one.events == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        (
+            b'a"}}],"usage":{"prompt_tokens":3,"completion_tokens":2},"x":[{"y":{"z":"',
+            (Usage(3, 2, None), False),
+        ),
+        (b'a"}}],"error":{"code":500},"x":[{"y":{"z":"', (None, True)),
+        (b'a"}}]}\n\ndata: {"error":1}\n\ndata: {"x":[{"y":{"z":"', (None, True)),
+        (b"a\nevent: error\ndata: b", (None, True)),
+        (b"a\revent: error\rdata: b", (None, True)),
+    ],
+)
+def test_what_only_begins_and_ends_like_an_event_of_a_known_shape_is_read(text: bytes, seen: object) -> None:
+    one, data = scanner(), event("TEXT", {}, compact=True, escaped=False)
+    one.feed(data)
+    assert one.shape == (data[: data.find(b"TEXT")], data[data.find(b"TEXT") + 4 :])
+    one.feed(data.replace(b"TEXT", text))
+    assert (one.usage, one.error) == seen
+
+
+def test_a_shape_is_known_of_a_whole_plain_event_alone() -> None:
+    one = scanner()
+    plain = event("a", {}, compact=True, escaped=False)
+    one.feed(event("a", {"error": {}}, compact=True, escaped=False))
+    assert one.shape is None
+    one.feed(plain[:20])
+    one.feed(plain[20:])
+    assert one.shape is None
+    one.feed(event("a\n", {}, compact=True, escaped=False))
+    at = plain.rfind(b'"a"') + 1
+    assert one.shape == (plain[:at], plain[at + 1 :])
+    one.feed(plain[:20])
+    assert one.shape is None
