@@ -71,10 +71,10 @@ class Lane:
         if (
             size < _LONGEST
             and data.startswith(line := _SIZE_LINES[size])
-            and data.startswith(self._before, len(line))
+            and data.startswith(self._before, ahead := len(line))
             and data.endswith(self._behind)
             # the text between them must not end its string, nor escape that end, nor be more than a line
-            and (at := len(line) + self._starts) <= (to := size - self._ends)
+            and (at := ahead + self._starts) <= (to := size - self._ends)
             and data.find(b'"', at, to) < 0
             and not data.endswith(b"\\", at, to)
             and data.find(b"\n", at, to) < 0

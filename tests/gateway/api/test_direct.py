@@ -156,3 +156,36 @@ async def test_a_client_that_leaves_is_told_of_once() -> None:
         writer.close()
         await asyncio.wait_for(left.wait(), 10)
     assert told == ["gone"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "version", "offered"),
+    [
+        ([], b"1.1", [False, False, True, True, False]),
+        ([], b"1.0", [False] * 5),
+        ([(b"content-length", b"10")], b"1.1", [False] * 5),
+    ],
+)
+async def test_chunks_are_taken_as_they_are_while_an_answer_goes_out_in_chunks(
+    headers: list[tuple[bytes, bytes]], version: bytes, offered: list[bool]
+) -> None:
+    seen: list[bool] = []
+
+    def answer(outlet: DirectOutlet) -> None:
+        seen.append(outlet.framed is not None)
+        outlet.start(200, headers)
+        seen.append(outlet.framed is not None)
+        outlet.body(b"hello", last=False)
+        seen.append(outlet.framed is not None)
+        if outlet.framed is not None:
+            outlet.framed(b"3\r\nabc\r\n")
+        seen.append(outlet.framed is not None)
+        outlet.body(b"world", last=True)
+        seen.append(outlet.framed is not None)
+
+    _, lines = await said(answer, b"GET / HTTP/%s\r\nhost: x\r\nconnection: close\r\n\r\n" % version)
+    assert seen == offered
+    if True in offered:
+        assert lines[-9:] == [b"5", b"hello", b"3", b"abc", b"5", b"world", b"0", b"", b""]
+    else:
+        assert lines[-1] == b"helloworld"
