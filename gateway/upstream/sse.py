@@ -30,6 +30,8 @@ _PIECE = re.compile(
 """Where an event has the text that it brings: a string in it, without a quote in there."""
 _SHAPES = 32
 """Shapes of events that a stream is asked for: those of one that changes it all the time are not worth it."""
+_WORTH_IT = 8
+"""Events after which the next shape does not count: some engines put the second into every event."""
 
 
 class SseScanner:
@@ -68,6 +70,7 @@ class SseScanner:
         self._text_at = self._text_ends = 0
         """Their lengths."""
         self._shapes = _SHAPES
+        self._learned_at = 0
 
     @property
     def shape(self) -> tuple[bytes, bytes] | None:
@@ -123,7 +126,9 @@ class SseScanner:
     def _learn(self, event: bytes) -> None:
         """A plain one, as most that come behind it will be. A text in place of its own can't end its string,
         nor keep it from ending: whatever it brings about lies inside of the text, where it tells nothing."""
-        self._shapes -= 1
+        if self.events < self._learned_at + _WORTH_IT:
+            self._shapes -= 1
+        self._learned_at = self.events
         found = _PIECE.search(event)
         if found is not None:
             self._text_at, self._text_ends = found.start(1), len(event) - found.end(1)

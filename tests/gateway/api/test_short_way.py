@@ -337,6 +337,14 @@ def test_a_stream_of_nothing_but_escapes_takes_it_too() -> None:
     assert b"".join(rig.client.written).partition(b"\r\n\r\n")[2] == b"".join(data * 10) + LAST
 
 
+def test_a_shape_that_changes_each_second_takes_it_in_between() -> None:
+    event_of = b'data: {"created":%d,"choices":[{"delta":{"content":"a"}}]}\n\n'
+    reads = [framed(event_of % (n // 20)) for n in range(1000)]
+    rig = told(Rig(DirectOutlet), [(0.05, read) for read in [HEAD, *reads, LAST]])
+    # the first of each second, the second of all, and the end
+    assert (rig.exchange.long, rig.exchange.pieces) == (52, 1000)
+
+
 def test_behind_the_beginning_of_an_event_nothing_takes_it() -> None:
     begun, whole = event("b")[:20], event("c")
     reads = [framed(event("a")), framed(event("a")), framed(event("a") + begun), framed(whole), LAST]

@@ -90,6 +90,19 @@ def test_a_stream_whose_shape_changes_all_the_time() -> None:
         data = b'data: {"n":%d,"choices":[{"delta":{"content":"a"}}]}\n\n' % n
         assert one.feed(data) == data
     assert one.events == 100
+    assert one.shape is not None
+    assert one.shape[0].startswith(b'data: {"n":31,')
+
+
+def test_a_stream_whose_shape_changes_each_second() -> None:
+    one = scanner()
+    for second in range(100):
+        data = b'data: {"created":%d,"choices":[{"delta":{"content":"a"}}]}\n\n' % second
+        for _ in range(8):
+            assert one.feed(data) == data
+    assert one.events == 800
+    assert one.shape is not None
+    assert one.shape[0].startswith(b'data: {"created":99,')
 
 
 @pytest.mark.parametrize(
