@@ -17,7 +17,8 @@ Point = tuple[str, int, int, float, str]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Means over seeds: geometric for times and their ratios, arithmetic for the rest."""
+    """Means over seeds: geometric for times, goodput and ratios of these, so that a ratio of two lines is the
+    mean of what it is within each seed; arithmetic for the rest."""
 
     policy: str
     replicas: int
@@ -114,9 +115,9 @@ def _line(policy: str, replicas: int, shared: bool, max_ttft_s: float, rows: Seq
         bound_late=sum(int(number(row, "bound_late")) for row in rows),
         late_allowed=sum(beyond(int(number(row, "requests")), 0.99) for row in rows),
         refused=fmean(_refused(row) for row in rows),
-        goodput=_mean(rows, "goodput_rps"),
-        goodput_x=fmean(_ratios(rows, "goodput_rps", "floor_goodput_rps")),
-        bound_goodput=_mean(rows, "bound_goodput_rps"),
+        goodput=_geometric([number(row, "goodput_rps") for row in rows]),
+        goodput_x=_geometric(_ratios(rows, "goodput_rps", "floor_goodput_rps")),
+        bound_goodput=_geometric([number(row, "bound_goodput_rps") for row in rows]),
         sessions_balance=_mean(rows, "sessions_balance"),
         sessions_balance_sorted=_mean(rows, "sessions_balance_sorted"),
         sessions_balance_unknown=_mean(rows, "sessions_balance_unknown"),
@@ -139,4 +140,5 @@ def _mean(rows: Sequence[Row], name: str) -> float:
 
 
 def _geometric(values: Sequence[float]) -> float:
-    return exp(fmean(log(value) for value in values))
+    """0 where one of them is."""
+    return exp(fmean(log(value) for value in values)) if all(values) else 0.0
