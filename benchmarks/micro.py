@@ -99,11 +99,11 @@ def match() -> Iterator[Row]:
         for _ in range(OTHERS):
             # keys are as good as random; to draw the tokens behind them would be most of the time
             index.store(worker, [BlockKey(random.getrandbits(64)) for _ in range(500)])
+    p50, p99 = timed(lambda: index.match(block_keys(root, packed), 0.0))
+    yield _MATCH, "µs", p50 * 1e6, p99 * 1e6
     known = KnownRuns()
     p50, p99 = timed(lambda: index.match(known.keys(root, packed), 0.0))
-    yield _MATCH, "µs", p50 * 1e6, p99 * 1e6
-    p50, p99 = timed(lambda: index.match(block_keys(root, packed), 0.0))
-    yield "the same where this gateway has not seen the prompt", "µs", p50 * 1e6, p99 * 1e6
+    yield "the same where this gateway has seen the prompt", "µs", p50 * 1e6, p99 * 1e6
     p50, p99 = timed(lambda: index.match(shared, 0.0))
     yield "match of 8,000 tokens, 64 workers", "µs", p50 * 1e6, p99 * 1e6
 
