@@ -69,7 +69,9 @@ class PolicyChange(BaseModel):
         None, description="for one model; without it, for all that have none of their own"
     )
     shadow: str | None = Field(
-        None, description="a policy that decides beside it, with its own defaults; only metrics see what"
+        None,
+        description="a policy that decides beside it, with its own defaults; only metrics see what. Without it "
+        "nobody does from now on",
     )
 
 
