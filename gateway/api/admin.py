@@ -70,8 +70,8 @@ class PolicyChange(BaseModel):
     )
     shadow: str | None = Field(
         None,
-        description="a policy that decides beside it, with its own defaults; only metrics see what. Without it "
-        "nobody does from now on",
+        description="a policy that decides beside it, with its own defaults; only metrics see what. "
+        "Without it nobody does from now on",
     )
 
 

@@ -210,7 +210,8 @@ class DirectOutlet:
     def _complete(self) -> None:
         cycle = self._cycle
         cycle.response_complete = True
-        cycle.message_event.set()
+        if cycle.message_event is not _NOBODY_WAITS:
+            cycle.message_event.set()
         if not cycle.keep_alive:
             cycle.transport.close()
         cycle.on_response()

@@ -403,7 +403,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self._parting or self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             following = self.pipeline.pop()
             if not self.pipeline:

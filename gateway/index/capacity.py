@@ -24,8 +24,8 @@ class CapacityLru:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._before: dict[int, int | None] = {}
-        """Each key, and the one before it."""
+        self.before: dict[int, int | None] = {}
+        """Each key that is there, and the one before it. To be read only."""
         self._tips: dict[int, int] = {}
         """With the number of the latest prompt that came through."""
         self._forks: dict[int, int] = {}
@@ -39,9 +39,6 @@ class CapacityLru:
         """A heap of tips by number, and of what were."""
         self._number = 0
 
-    def __len__(self) -> int:
-        return len(self._before)
-
     def place(self, keys: Sequence[int], missing: Sequence[tuple[int, int]]) -> list[int]:
         """A prompt came; `missing` is what `missing` says of it. Returns the keys that it pushed out."""
         if not keys:
@@ -53,11 +50,11 @@ class CapacityLru:
         self._ends[end] = self._ends.get(end, (0, 0))[0] + 1, number
         if self._tips.get(end, number) != number:
             self._set_tip(end, number)
-        return self._push_out(len(self._before) - self.capacity)
+        return self._push_out(len(self.before) - self.capacity)
 
     def retract(self, keys: Sequence[int]) -> list[int]:
         """A prompt was turned away: returns those of its `keys` that no other prompt brought here."""
-        key = next((key for key in reversed(keys) if key in self._before), None)
+        key = next((key for key in reversed(keys) if key in self.before), None)
         if key is None or key not in self._ends:
             return []
         count, number = self._ends[key]
@@ -71,23 +68,23 @@ class CapacityLru:
     def drop(self, keys: Sequence[int]) -> None:
         """These are not there, whatever follows them."""
         for key in reversed(keys):
-            if key in self._before:
+            if key in self.before:
                 self._take_out(key)
 
     def missing(self, keys: Sequence[int]) -> list[tuple[int, int]]:
         """From where to where they are not there: mostly once, a prompt goes on from what is."""
-        there = self._before
+        there = self.before
         if not self._orphans:  # then what is there has all before it
             new = bisect_left(keys[::-1], True, key=there.__contains__)
             if not new:
                 return []
             if there.keys().isdisjoint(keys[-new:]):
                 return [(len(keys) - new, len(keys))]
-        return runs_of_zeros(bytes(map(self._before.__contains__, keys)))
+        return runs_of_zeros(bytes(map(self.before.__contains__, keys)))
 
     def surely_to(self, key: int) -> bool:
         """`key` is there and all before it. False also where one would have to look for a hole."""
-        return key in self._before and not self._orphans
+        return key in self.before and not self._orphans
 
     def _add(self, keys: Sequence[int], start: int, stop: int) -> None:
         """Those from `start` to `stop` are new, the one before them is not."""
@@ -95,7 +92,7 @@ class CapacityLru:
         if first is not None and self._tips.pop(first, None) is None:
             self._forks[first] = self._forks.get(first, 1) + 1
         new = keys[start:stop]
-        before, key = self._before, first
+        before, key = self.before, first
         for following in new:
             before[following], key = key, following
         last = new[-1]
@@ -118,7 +115,7 @@ class CapacityLru:
 
     def _push_out(self, count: int) -> list[int]:
         gone: list[int] = []
-        before, forks, ends = self._before, self._forks, self._ends
+        before, forks, ends = self.before, self._forks, self._ends
         while len(gone) < count:
             if not self._queue:  # two prompts with one key and another before it, which a hash may do
                 return gone + self._give_all_up()
@@ -137,18 +134,18 @@ class CapacityLru:
 
     def _take_out(self, key: int) -> int | None:
         """Returns the key before it, if it is there."""
-        before = self._before.pop(key)
+        before = self.before.pop(key)
         behind = 0 if self._tips.pop(key, None) is not None else self._forks.pop(key, 1)
         if behind:
             self._orphans[key] = behind
         self._shorten(before, self._ends.pop(key, (0, 0)))
-        return before if before in self._before else None
+        return before if before in self.before else None
 
     def _shorten(self, key: int | None, ended: tuple[int, int]) -> None:
         """One that followed `key` has gone, and prompts that ended there end here now."""
         if key is None:
             return
-        if key not in self._before:
+        if key not in self.before:
             _one_less(self._orphans, key, last=1)
             return
         count, number = self._ends.get(key, (0, 0))
@@ -159,18 +156,18 @@ class CapacityLru:
             self._set_tip(key, number)
 
     def _give_all_up(self) -> list[int]:
-        gone = list(self._before)
-        for kept in (self._before, self._tips, self._forks, self._orphans, self._ends):
+        gone = list(self.before)
+        for kept in (self.before, self._tips, self._forks, self._orphans, self._ends):
             kept.clear()
         return gone
 
     def check_integrity(self) -> None:
         """Counts everything anew. Raises AssertionError where it differs."""
         behind: dict[int, int] = {}
-        for before in self._before.values():
+        for before in self.before.values():
             if before is not None:
                 behind[before] = behind.get(before, 0) + 1
-        there = self._before.keys()
+        there = self.before.keys()
         ok = (
             self._tips.keys() == there - behind.keys()
             and self._forks == {key: n for key, n in behind.items() if n > 1 and key in there}

@@ -114,7 +114,7 @@ class PrefixIndex:
         if known is None:
             return 0
         held, lru = known.holding.parents, known.lru
-        if keys and lru is not None and len(lru) == len(held) and lru.surely_to(keys[-1]):
+        if keys and lru is not None and len(lru.before) == len(held) and lru.surely_to(keys[-1]):
             return len(keys) - len(keys) % known.stride
         depth = bytes(map(held.__contains__, keys)).find(0)
         if depth < 0:
@@ -310,7 +310,7 @@ class PrefixIndex:
             keys = keys[: lru.capacity]  # of more it could not keep the rest
         held, missing = known.holding.parents, lru.missing(keys)
         # mostly it holds nothing that is not guessed
-        new = missing if len(lru) == len(held) else runs_of_zeros(bytes(map(held.__contains__, keys)))
+        new = missing if len(lru.before) == len(held) else runs_of_zeros(bytes(map(held.__contains__, keys)))
         for start, stop in new:
             self._tree.store(known.holding, keys[start:stop], keys[start - 1] if start else None)
         pushed_out = lru.place(keys, missing)

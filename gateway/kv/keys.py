@@ -14,7 +14,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import cast
+from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
@@ -75,13 +75,13 @@ def block_keys(
     # the hot path: one pack and one hash a block, and one unpack for many
     pack, digest = _joined(width).pack, xxh3_64_intdigest
     whole = blocks - blocks % _AT_ONCE
-    found: list[int] = []
+    found: list[Any] = []  # digests, which are keys by this
     if whole:
         runs = _cut(width, _AT_ONCE).iter_unpack(memoryview(packed)[: whole * width])
         found = [key := digest(pack(key, chunk)) for run in runs for chunk in run]
     rest = _cut(width, blocks - whole).unpack_from(packed, whole * width)
     found += [key := digest(pack(key, chunk)) for chunk in rest]
-    return cast(list[BlockKey], found)
+    return found
 
 
 @lru_cache(maxsize=16)

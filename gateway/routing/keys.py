@@ -41,7 +41,9 @@ def prompt_keys(
     most_blocks: int = MOST_BLOCKS,
 ) -> PromptKeys:
     """`keep_last` is the request's truncation: engines keep that many tokens from the end."""
-    tokens, exact = truncated(prompt, keep_last)
+    tokens, exact = prompt.tokens, prompt.exact_tokens
+    if keep_last is not None:
+        tokens, exact = truncated(prompt, keep_last)
     full = runs.keys(root, pack_tokens(tokens), block_size=unit, max_blocks=min(exact // unit, most_blocks))
     return _keyed(len(tokens), full, unit)
 
