@@ -138,7 +138,7 @@ SYSTEM_PYTHON ?= /usr/bin/python3
 .PHONY: bench-python
 
 live-study: $(VENV)/.run ## hit rate, balance, TTFT: ours and each installed peer on the same live engines (an hour)
-	@exec $(BIN)/python -m benchmarks.live --page docs/live-study.md $(LIVE_ARGS)
+	@exec $(BIN)/python -m benchmarks.live $(LIVE_ARGS)
 
 micro: $(VENV)/.run ## what single steps cost: keys, match, events, tokens, scores
 	@exec $(BIN)/python -m benchmarks.micro $(MICRO_ARGS)

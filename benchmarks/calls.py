@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import asked
 from benchmarks.fleet import free_port
 from benchmarks.wire.bench import prompts
 from benchmarks.wire.engine import MODEL
@@ -190,15 +191,15 @@ async def play(requests: int, rounds: int) -> tuple[Tally, Tally]:
     return one, long.less(short, LONG - SHORT)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--by", choices=("module", "function"), default="module")
-    parser.add_argument("--requests", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--least", type=float, default=0.05, help="rows with fewer calls are left out")
-    args = parser.parse_args()
+    parser.add_argument("--requests", type=asked.count, default=200)
+    parser.add_argument("--rounds", type=asked.count, default=5)
+    parser.add_argument("--least", type=asked.amount, default=0.05, help="rows with fewer calls are left out")
+    args = parser.parse_args(argv)
     one, chunk = uvloop.run(play(args.requests, args.rounds))
     named = by_module if args.by == "module" else by_function
     rows, chunks = named(one), named(chunk)

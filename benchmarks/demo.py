@@ -27,12 +27,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks import asked
 from benchmarks.demo_prompts import CHATS, QUESTIONS, SYSTEM
 from benchmarks.fleet import Fleet, running_fleet
 
 ANSWER_TOKENS = {"question": 8, "chat": 32}
 """A question is measured to its first token; a chat goes on from its answers."""
 
+MODEL = "smollm2"
+PLOT, RESULTS = Path("docs/demo/ttft.png"), Path("docs/demo/results.json")
 ARMS = {"affinity": "estimated_ttft", "round robin": "round_robin"}
 
 
@@ -226,12 +229,14 @@ def main() -> int:
     )
     parser.add_argument("--url", help="public URL of a running `make run`; without it one is started")
     parser.add_argument("--admin-url", help="its admin URL (default: the port after)")
+    parser.add_argument("--model", default=MODEL, help="what to start: smollm2, tiny, a path, sim:<profile>")
     parser.add_argument(
-        "--model", default="smollm2", help="what to start: smollm2, tiny, a path, sim:<profile>"
+        "--plot", type=asked.writable, help=f"[default: {PLOT}, of {MODEL} and a fleet of its own]"
     )
-    parser.add_argument("--plot", type=Path, default=Path("docs/demo/ttft.png"))
-    parser.add_argument("--json", type=Path, default=Path("docs/demo/results.json"))
+    parser.add_argument("--json", type=asked.writable, help=f"[default: {RESULTS}, of the same]")
     args = parser.parse_args()
+    usual = args.url is None and args.model == MODEL and (args.json, args.plot) == (None, None)
+    result, picture = (RESULTS, PLOT) if usual else (args.json, args.plot)
     console = Console()
     if args.url is None:
         console.print("starting a gateway and two workers …")
@@ -242,11 +247,14 @@ def main() -> int:
         samples = measure(fleet, progress=progress)
     summary = summarise(samples)
     show(summary, console)
-    plot(samples, args.plot)
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    document = {"summary": summary, "samples": [asdict(s) for s in samples]}
-    args.json.write_text(json.dumps(document, indent=1) + "\n")
-    console.print(f"plot in {args.plot}, figures in {args.json}")
+    if picture is not None:
+        plot(samples, picture)
+        console.print(f"plot in {picture}")
+    if result is not None:
+        result.parent.mkdir(parents=True, exist_ok=True)
+        document = {"summary": summary, "samples": [asdict(s) for s in samples]}
+        result.write_text(json.dumps(document, indent=1) + "\n")
+        console.print(f"figures in {result}")
     return 0
 
 

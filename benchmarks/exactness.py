@@ -22,7 +22,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -31,6 +30,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks import asked
 from benchmarks.dialects import APIS, by_api, counted
 from benchmarks.fleet import Fleet, running_fleet
 
@@ -260,15 +260,19 @@ def main() -> int:
     )
     parser.add_argument("--url", help="public URL of a running gateway; without it a tiny fleet is started")
     parser.add_argument("--admin-url", help="its admin URL (default: the port after)")
-    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--requests", type=asked.count, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--settle", type=float, default=0.03, help="seconds without a new event; vLLM: 0.3")
-    parser.add_argument("--num-blocks", type=int, default=96, help="blocks of each started worker's cache")
-    parser.add_argument("--max-prompt", type=int, default=400, help="tokens")
+    parser.add_argument(
+        "--settle", type=asked.amount, default=0.03, help="seconds without a new event; vLLM: 0.3"
+    )
+    parser.add_argument(
+        "--num-blocks", type=asked.count, default=96, help="blocks of each started worker's cache"
+    )
+    parser.add_argument("--max-prompt", type=asked.count, default=400, help="tokens")
     parser.add_argument(
         "--apis", nargs="+", choices=APIS, default=APIS, help="which chats are sent by (default: all in turn)"
     )
-    parser.add_argument("--json", type=Path, help="write the result here")
+    parser.add_argument("--json", type=asked.writable, help="write the result here")
     args = parser.parse_args()
     console = Console()
     engine = ("--num-blocks", str(args.num_blocks), "--max-model-len", "512")

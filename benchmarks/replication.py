@@ -5,8 +5,9 @@
 Runs tests/heavy/test_chaos.py, tests/heavy/test_joining.py and benchmarks.redis_memory one after the other
 (about a quarter of an hour), prints the tables and which bounds were met, keeps the samples in
 benchmarks/results/replication.json, and writes the tables into docs/results-replication.md and docs/redis.md,
-with what else the machine was doing. `--report` writes the pages from the samples there are. Where a test
-failed, it says which, the exit code is 1, and the pages stay as they were.
+with what else the machine was doing; fewer rounds than five do so only if `--page` asks for it. `--report`
+writes the pages from the samples there are. Where a test failed, it says which, the exit code is 1, and the
+pages stay as they were.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import asked
 from benchmarks.live.report import machine
 from benchmarks.replay.page import write_between
 from benchmarks.replication_tables import Row, cpu, loading, requests, sizing, state, times, verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "replication.json"
+ROUNDS = 5
 TESTS = ("tests/heavy/test_chaos.py", "tests/heavy/test_joining.py")
 
 
@@ -87,11 +90,16 @@ def measure(rounds: int) -> Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="of each scenario")
+    parser.add_argument("--rounds", type=asked.count, default=ROUNDS, help="of each scenario")
+    parser.add_argument("--page", action="store_true", help="keep fewer rounds, too, and write the pages")
     parser.add_argument("--report", action="store_true", help="write the pages from the samples there are")
     options = parser.parse_args()
+    kept = options.report or options.page or options.rounds >= ROUNDS
+    if not kept:
+        print(f"fewer rounds than {ROUNDS}, so no page and no kept result is written: --page writes them")
     document = json.loads(RESULTS.read_text()) if options.report else measure(options.rounds)
-    RESULTS.write_text(compact(document))
+    if kept:
+        RESULTS.write_text(compact(document))
     rows = document["rounds"]
     print(requests(rows), cpu(rows), times(rows), sizing(document["memory"]), sep="\n\n")
     print(f"\n{loading(document['memory'], document['machine'])}")
@@ -100,7 +108,8 @@ def main() -> None:
         print(f"FAILED {line}")
     if document["failures"]:
         sys.exit(1)
-    write_pages(document)
+    if kept:
+        write_pages(document)
 
 
 if __name__ == "__main__":

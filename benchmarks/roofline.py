@@ -20,9 +20,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from benchmarks import asked
 from gateway.planning import Catalog
 from gateway.planning.precision import kv_precision, weight_precision, weight_sizes
 from gateway.planning.roofline import Speed, decode_seconds, prefill_seconds
+
+GPU, MODEL = "h200", "llama-3.1-8b"
+RESULTS = Path("docs/results/roofline.json")
 
 
 class Layers:
@@ -107,10 +111,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--gpu", default="h200")
-    parser.add_argument("--model", default="llama-3.1-8b")
-    parser.add_argument("--json", type=Path, default=Path("docs/results/roofline.json"))
+    parser.add_argument("--gpu", default=GPU)
+    parser.add_argument("--model", default=MODEL)
+    parser.add_argument("--json", type=asked.writable, help=f"[default: {RESULTS}, of {MODEL} on {GPU}]")
     args = parser.parse_args()
+    usual = (args.gpu, args.model) == (GPU, MODEL)
+    out = asked.output(args.json, RESULTS, whole=usual, page=False)
     try:
         torch: Any = import_module("torch")
     except ImportError:
@@ -146,8 +152,10 @@ def main() -> int:
         "gpu": properties.name, "gib": round(properties.total_memory / 2**30, 2), "torch": torch.__version__,
     }  # fmt: skip
     print(machine)
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps({"machine": machine, "model": args.model, "rows": rows}, indent=1) + "\n")
+    if out.result is not None:
+        document = {"machine": machine, "model": args.model, "rows": rows}
+        out.result.parent.mkdir(parents=True, exist_ok=True)
+        out.result.write_text(json.dumps(document, indent=1) + "\n")
     return 0
 
 

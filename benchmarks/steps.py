@@ -3,6 +3,8 @@
     make steps                         a table, also in docs/performance.md
     python -m benchmarks.steps --requests 1000 --turns 5
 
+With fewer requests, rounds or turns than usual it is the table alone.
+
 A step is what its functions do, less what other steps do within: whatever is called outside of all of them is
 the loop's, its sockets' and the kernel's. Calls are exact and don't mind a busy machine. CPU is the thread's,
 kernel included, read at the borders of the steps. What those clocks take, the whole with them less the whole
@@ -16,11 +18,12 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import uvloop
 
+from benchmarks import asked
 from benchmarks.calls import SHORT, ask, engine, gateway, measure
 from benchmarks.replay.page import write_between
 from benchmarks.step_meters import Calls, Time, stepped, without_the_clocks
@@ -29,6 +32,7 @@ from benchmarks.wire.bench import prompts
 from benchmarks.wire.report import ROOT
 from benchmarks.wire.routers import python_of
 
+USUAL = {"requests": 500, "rounds": 5, "turns": 3}
 Row = tuple[str, float, float, float]
 """Step; of one request its calls of Python, its calls of C, its CPU in µs."""
 LOOP = "the loop, its sockets, the kernel"
@@ -124,23 +128,36 @@ def page(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def whole(given: Mapping[str, int]) -> bool:
+    """As good as what the page tells of."""
+    return all(given[name] >= least for name, least in USUAL.items())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--requests", type=int, default=500)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=asked.count, default=USUAL["requests"])
+    parser.add_argument("--rounds", type=asked.count, default=USUAL["rounds"])
     parser.add_argument(
-        "--turns", type=int, default=3, help="with the clocks and without, each so many times"
+        "--turns",
+        type=asked.count,
+        default=USUAL["turns"],
+        help="with the clocks and without, each so many times",
     )
-    args = parser.parse_args()
+    parser.add_argument("--page", action="store_true", help="write the page after a shorter run as well")
+    args = parser.parse_args(argv)
+    page_too = args.page or whole(vars(args))
+    if not page_too:
+        print("shorter than usual, so the page stays as it is: --page writes it")
     rows = uvloop.run(play(args.requests, args.rounds, args.turns))
     told = (
         f"{time.strftime('%Y-%m-%d')}: Python {python_of(sys.executable)}; "
         f"load average {os.getloadavg()[0]:.1f}."
     )
     print(page(rows), told, sep="\n\n")
-    write_between(ROOT / "docs" / "performance.md", {"steps": page(rows), "steps-machine": told})
+    if page_too:
+        write_between(ROOT / "docs" / "performance.md", {"steps": page(rows), "steps-machine": told})
     return 0
 
 

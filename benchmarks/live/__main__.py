@@ -6,6 +6,9 @@
 Engines are simulated, in real time, and their caches are emptied between two routers. Everything shares the
 cores that this process may use; `cores_busy` says how much of them was used. Where that is more than about
 0.7, take a larger `--time-scale`: engines and arrivals are slowed alike.
+
+A whole run goes to docs/results/live.json and into docs/live-study.md. One with other options, but for more
+rounds, goes nowhere but to `--json`, and into no page but that of `--page`.
 """
 
 from __future__ import annotations
@@ -13,55 +16,103 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.asked import PART, Finite, OutputFile, beginnings, names, output
 from benchmarks.live.engines import Fleet, running_engines
 from benchmarks.live.measure import LiveRow, measure
 from benchmarks.live.plan import ChatShape, Plan, chats
-from benchmarks.live.report import into_page, markdown, medians, save, show
-from benchmarks.live.routers import Entry, lineup
+from benchmarks.live.report import check_page, into_page, markdown, medians, save, show
+from benchmarks.live.routers import PINNED, Entry, lineup, our_name
 from benchmarks.live.traces import AGENTIC, MOONCAKE, replayed
 from benchmarks.live.words import load_words
-from gateway.routing.registry import DEFAULT_POLICY
+from gateway.routing.registry import DEFAULT_POLICY, POLICIES
 
+RESULTS, PAGE, ROUNDS = Path("docs/results/live.json"), Path("docs/live-study.md"), 3
 PEERS = ("sglang-router", "smg", "vllm-router")
 CHATS = {"chats": ChatShape(), "chats-in-turn": ChatShape(name="chats-in-turn", in_turn=True)}
 TIME_SCALES = {**dict.fromkeys(CHATS, 2.0), "mooncake": 0.25, "agentic": 0.25}
 
 
+def among(known: Collection[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    def check(_context: click.Context, _param: click.Parameter, text: str) -> list[str]:
+        try:
+            return names(text, known) if text else []
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return check
+
+
+def whole(context: click.Context) -> bool:
+    """What the page tells of: nothing is asked for but more rounds, and where it goes."""
+    usual = {"rounds", "given", "page"}
+    params = context.params
+    changed = {name for name in params if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    return changed <= usual and params["rounds"] >= ROUNDS
+
+
 @click.command(context_settings={"show_default": True})
-@click.option("--only", default=",".join(TIME_SCALES), help="Workloads, comma-separated.")
+@click.option(
+    "--only",
+    default=",".join(TIME_SCALES),
+    callback=among(TIME_SCALES),
+    help="Workloads, comma-separated.",
+)
 @click.option("--routers", default="", help="Names to keep, by how they begin.  [default: all]")
-@click.option("--policies", default=f"{DEFAULT_POLICY},round_robin", help="Of ours.")
-@click.option("--peers", default=",".join(PEERS), help="Where installed; nginx is one more.")
+@click.option(
+    "--policies", default=f"{DEFAULT_POLICY},round_robin", callback=among(POLICIES), help="Of ours."
+)
+@click.option(
+    "--peers",
+    default=",".join(PEERS),
+    callback=among((*PEERS, "nginx")),
+    help="Where installed; nginx is one more.",
+)
 @click.option("--engines", type=click.IntRange(min=1), default=4)
-@click.option("--rounds", type=click.IntRange(min=1), default=3)
-@click.option("--time-scale", type=float, default=1.0, help="On top of each workload's own.")
+@click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS)
+@click.option(
+    "--time-scale", type=Finite(min=0, min_open=True), default=1.0, help="On top of each workload's own."
+)
 @click.option("--requests", type=click.IntRange(min=1), default=None, help="Of each workload, at most.")
 @click.option("--seed", type=int, default=0)
+@click.option("--json", "given", type=OutputFile(), help=f"[default: {RESULTS}, of a whole run]")
 @click.option(
-    "--json", "out", type=click.Path(dir_okay=False, path_type=Path), default="docs/results/live.json"
+    "--page",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"Put the tables into it.  [default: {PAGE}, of a whole run]",
 )
-@click.option("--page", type=click.Path(exists=True, path_type=Path), help="Put the tables into it.")
+@click.pass_context
 def main(
-    only: str,
+    context: click.Context,
+    only: list[str],
     routers: str,
-    policies: str,
-    peers: str,
+    policies: list[str],
+    peers: list[str],
     engines: int,
     rounds: int,
     time_scale: float,
     requests: int | None,
     seed: int,
-    out: Path,
+    given: Path | None,
     page: Path | None,
 ) -> None:
     """Hit rate, balance, TTFT and goodput of routers in front of the same live engines."""
+    kept = output(given, RESULTS, whole=whole(context), page=page is not None)
+    kept_names = tuple(name.strip() for name in routers.split(",") if name.strip())
+    try:
+        beginnings(kept_names, [PINNED, *map(our_name, policies), *peers])
+        if kept.pages:
+            check_page(page or PAGE)
+    except (OSError, ValueError) as error:
+        raise click.UsageError(str(error)) from None
     # told to end, it ends what it started as well
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     console = Console(width=170)
@@ -69,10 +120,16 @@ def main(
     abouts: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        entries = lineup(policies.split(","), scratch, peers.split(","))
-        entries = [e for e in entries if not routers or e.name.startswith(tuple(routers.split(",")))]
+        entries = lineup(policies, scratch, peers)
+        missing = [peer for peer in peers if all(peer != entry.name for entry in entries)]
+        entries = [e for e in entries if not kept_names or e.name.startswith(kept_names)]
+        if not entries or not only:
+            raise click.UsageError(f"nothing to measure; not installed: {', '.join(missing) or 'none'}")
         console.print("measured:", "; ".join(entry.name for entry in entries))
-        for name in only.split(","):
+        console.print("not installed, so not measured:", ", ".join(missing) or "none")
+        if kept.result is None:
+            console.print(PART)
+        for name in only:
             plan = plan_named(name, seed, requests)
             scale = TIME_SCALES[name] * time_scale
             plan = plan.faster(scale)
@@ -84,12 +141,14 @@ def main(
                     for entry in entries:
                         rows += _one(entry, plan, fleet, number, scratch, console)
                         # after each, so that a run that is cut short leaves what it found
-                        save(out, rows, settings)
+                        if kept.result is not None:
+                            save(kept.result, rows, settings)
     middle = medians([asdict(row) for row in rows])
     show(middle, console)
-    if page is not None:
-        into_page(page, markdown(middle))
-    console.print(f"written to {out}")
+    if kept.pages:
+        into_page(page or PAGE, markdown(middle))
+    if kept.result is not None:
+        console.print(f"written to {kept.result}")
 
 
 def plan_named(name: str, seed: int, requests: int | None) -> Plan:

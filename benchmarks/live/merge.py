@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from benchmarks.live.report import Row, into_page, markdown, medians
+from benchmarks.asked import OutputFile
+from benchmarks.live.report import Row, check_page, into_page, markdown, medians
 
 
 def merged(documents: Sequence[Row]) -> Row:
@@ -25,14 +26,19 @@ def merged(documents: Sequence[Row]) -> Row:
 
 
 @click.command()
-@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("out", type=OutputFile())
 @click.argument(
     "parts", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--page", type=click.Path(exists=True, path_type=Path), help="Put the tables into it.")
 def main(out: Path, parts: tuple[Path, ...], page: Path | None) -> None:
     """Write what PARTS say together to OUT."""
-    document = merged([json.loads(part.read_text()) for part in parts])
+    try:
+        document = merged([json.loads(part.read_text()) for part in parts])
+        if page is not None:
+            check_page(page)
+    except (ValueError, KeyError) as error:
+        raise click.UsageError(f"these cannot become one: {error}") from None
     table = markdown(document["medians"])
     out.write_text(json.dumps(document, indent=1) + "\n")
     if page is not None:

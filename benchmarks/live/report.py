@@ -81,11 +81,17 @@ def _cells(row: Row) -> list[str]:
 
 def into_page(page: Path, table: str) -> None:
     """Puts the tables between the page's two marks. Raises ValueError where it has none."""
-    head, begin, rest = page.read_text().partition(_BEGIN)
+    head, tail = check_page(page)
+    page.write_text(f"{head}{_BEGIN}\n{table}{_END}{tail}")
+
+
+def check_page(page: Path) -> tuple[str, str]:
+    """What stands before its marks and after them. Raises ValueError where it has none, OSError."""
+    head, _begin, rest = page.read_text().partition(_BEGIN)
     _old, end, tail = rest.partition(_END)
     if not end:
         raise ValueError(f"{page} has no {_BEGIN} … {_END}")
-    page.write_text(f"{head}{begin}\n{table}{end}{tail}")
+    return head, tail
 
 
 def save(path: Path, rows: Sequence[LiveRow], settings: Row) -> None:

@@ -27,13 +27,13 @@ class Entry:
 def lineup(policies: Sequence[str], scratch: Path, peers: Sequence[str]) -> list[Entry]:
     """`peers` are the wanted ones; those that are not installed are left out."""
     entries = [Entry(PINNED)]
-    entries += [Entry(_our_name(policy), _ours(policy)) for policy in policies]
+    entries += [Entry(our_name(policy), _ours(policy)) for policy in policies]
     there = {router.name for router in installed_peers([], 0, scratch)}
     entries += [Entry(peer, _peer(peer)) for peer in peers if peer in there]
     return entries
 
 
-def _our_name(policy: str) -> str:
+def our_name(policy: str) -> str:
     return "ours" if policy == DEFAULT_POLICY else f"ours, {policy}"
 
 

@@ -29,6 +29,7 @@ from benchmarks.replay.provenance import Origin, merged, this_machine
 from benchmarks.replay.report import draw, number, scatter
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
+RESULTS = DOCS / "results/routing"
 Task = tuple[str, int, Source, list[Case]]
 """Experiment, place in it, what to replay."""
 
@@ -103,17 +104,29 @@ def run_all(
 @click.argument("names", nargs=-1)
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
 @click.option("--quick", "small", is_flag=True, help="A few short experiments, to see that all is in order.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=DOCS / "results/routing")
+@click.option(
+    "--out",
+    "given",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for everything.  [default: docs/results/routing]",
+)
 @click.option("--again", default="", help="Only policies whose names begin so; the others' rows are kept.")
 @click.option("--page", type=click.Path(path_type=Path), default=None, help="Tables go between its markers.")
-def main(names: tuple[str, ...], jobs: int, small: bool, out: Path, again: str, page: Path | None) -> None:
-    """Run the experiments NAMES, all where none is named. With all of them, not --quick, the study's page is
-    written too."""
+def main(
+    names: tuple[str, ...], jobs: int, small: bool, given: Path | None, again: str, page: Path | None
+) -> None:
+    """Run the experiments NAMES, all where none is named. With all of them, and no --out, the study's page is
+    written too; with some of them, their own files alone."""
     known = quick() if small else full()
-    if unknown := set(names) - set(known):
-        raise click.ClickException(f"no experiment {', '.join(unknown)}; there are {', '.join(known)}")
+    if unknown := [name for name in names if name not in known]:
+        raise click.UsageError(f"no experiment {', '.join(unknown)}; there are {', '.join(known)}")
+    if small and given is None:
+        raise click.UsageError(f"--quick needs --out: its short experiments are none for {RESULTS}")
     wanted = {name: known[name] for name in names or known}
-    if page is None and not small and not names:
+    if again and not any(policy.startswith(again) for one in wanted.values() for policy in one.policies):
+        raise click.UsageError(f"--again: no policy of these begins with {again!r}")
+    whole, out = set(wanted) == set(known), given or RESULTS
+    if page is None and whole and given is None:
         page = DOCS / "routing-study.md"
     began = perf_counter()
     found: dict[str, dict[int, list[Row]]] = {name: {} for name in wanted}
@@ -132,8 +145,9 @@ def main(names: tuple[str, ...], jobs: int, small: bool, out: Path, again: str, 
         origins = merged(origins, this_machine(computed, again, jobs, perf_counter() - began))
     _write(out / "machine.json", msgspec.json.format(msgspec.json.encode(origins)) + b"\n")
     texts = tables(wanted, {name: _in_order(parts) for name, parts in found.items()}, origins)
-    everything = "\n\n".join(f"## {marker}\n{text}" for marker, text in texts.items())
-    _write(out / "tables.md", f"# All tables of the routing study\n\n{everything}\n".encode())
+    if whole or given is not None:
+        everything = "\n\n".join(f"## {marker}\n{text}" for marker, text in texts.items())
+        _write(out / "tables.md", f"# All tables of the routing study\n\n{everything}\n".encode())
     if page is not None:
         write_between(page, texts)
 

@@ -7,7 +7,8 @@ The router runs alone on one core; four mock engines and the load generator shar
 scheduler's own count of the router's processes (`/proc/PID/task/*/schedstat`), less what it uses idle: a slow
 generator changes nothing about it. Latency is open loop at a low rate, against the same requests sent to an
 engine directly. Every figure is the median over `--rounds` turns, and routers take turns within a round.
-A whole run writes its tables into docs/performance.md and docs/operations.md; one with `--only` does not.
+A whole run goes to benchmarks/results/wire.json and into docs/performance.md and docs/operations.md. One with
+`--only`, with fewer rounds or seconds than usual, or with `--json` does so only if `--page` asks for it.
 BENCH_PYTHON names the interpreter of our gateway, BENCH_PEERS the folder of the peers' environments.
 """
 
@@ -20,15 +21,17 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
+from benchmarks import asked
 from benchmarks.fleet import free_port, free_row
 from benchmarks.wire.bench import CHUNKS, INTERVAL, Bench, Figures, running
 from benchmarks.wire.dynamo import dynamo
-from benchmarks.wire.report import machine, median_rows, table, targets, write_pages
+from benchmarks.wire.report import BYTES, machine, median_rows, table, targets, write_pages
 from benchmarks.wire.routers import (
     PEERS,
     PYTHON,
@@ -42,6 +45,8 @@ from benchmarks.wire.routers import (
 )
 
 ENGINES = 4
+RESULTS = Path("benchmarks/results/wire.json")
+SECONDS, ROUNDS = 5.0, 3
 
 
 class Measuring(Protocol):
@@ -66,26 +71,47 @@ def play(bench: Measuring, routers: list[Router], rounds: int) -> list[dict[str,
     return found
 
 
-def main() -> int:
+def chosen(text: str, routers: Sequence[Router], missing: Sequence[str]) -> list[Router]:
+    """Those whose names begin as `text` says, all where it is empty. Raises ValueError for a beginning of no
+    name, and where nothing remains; what is `missing` is known, too."""
+    wanted = [name.strip().replace(";", ",") for name in text.split(",") if name.strip()]
+    asked.beginnings(wanted, [*(router.name for router in routers), *missing])
+    kept = [r for r in routers if not wanted or r.name.startswith(tuple(wanted))]
+    if not kept:
+        raise ValueError(f"{text} is not here")
+    return kept
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cores", default="0,1", help="the router's (0-2 are several), and that of the rest")
+    parser.add_argument("--seconds", type=asked.seconds, default=SECONDS, help="of each measurement")
+    parser.add_argument("--rounds", type=asked.count, default=ROUNDS)
+    parser.add_argument(
+        "--cores",
+        type=asked.cores,
+        default="0,1",
+        help="the router's (0-2 are several), and that of the rest",
+    )
     parser.add_argument(
         "--only", default="", help="comma-separated beginnings of names, ; for a comma in one"
     )
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/wire.json"))
+    parser.add_argument("--json", type=asked.writable, help=f"[default: {RESULTS}, of a whole run]")
+    parser.add_argument("--page", action="store_true", help="keep a smaller run, too, and write the pages")
     parser.add_argument("--report", action="store_true", help="write the pages from the figures there are")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.report:
-        write_pages(json.loads(args.json.read_text()))
+        figures = args.json or RESULTS
+        if not figures.exists():
+            parser.error(f"--report: there are no figures in {figures}")
+        write_pages(json.loads(figures.read_text()))
         return 0
+    whole = not args.only and args.rounds >= ROUNDS and args.seconds >= SECONDS
+    out = asked.output(args.json, RESULTS, whole=whole, page=args.page)
     before = os.getloadavg()[0]
-    router_cores, other_core = args.cores.split(",")
+    router_cores, other_core = args.cores
     two_cores = _two_cores(router_cores, other_core)
-    os.sched_setaffinity(0, {int(other_core)})
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         scratch, engines = Path(folder), [free_port() for _ in range(ENGINES)]
         # peers are told to export their metrics a few ports on
@@ -96,11 +122,18 @@ def main() -> int:
             *installed_peers(ports.engines, ports.public, scratch),
             *dynamo(PEERS, ports.public, scratch),
         ]
+        missing = missing_peers(routers)
+        try:
+            routers = chosen(args.only, routers, missing)
+        except ValueError as error:
+            not_here = f"; not installed: {', '.join(missing)}" if missing else ""
+            parser.error(f"--only: {error}{not_here}")
         if not two_cores:
             print("no third core, so not measured: two processes on two cores")
-        print(f"not installed, so not measured: {', '.join(missing_peers(routers)) or 'none'}")
-        wanted = [name.replace(";", ",") for name in args.only.split(",") if name]
-        routers = [r for r in routers if not wanted or any(r.name.startswith(w) for w in wanted)]
+        print(f"not installed, so not measured: {', '.join(missing) or 'none'}")
+        if out.result is None:
+            print(asked.PART)
+        os.sched_setaffinity(0, {int(other_core)})
         mock = [sys.executable, "-m", "benchmarks.wire.engine", "--chunks", str(CHUNKS)]
         mock += ["--interval", str(INTERVAL), "--port"]
         for engine in engines:
@@ -109,22 +142,27 @@ def main() -> int:
         rows = median_rows(
             play(Bench(args.seconds, ports, scratch, (router_cores, other_core)), routers, args.rounds)
         )
+    if len(rows) == 1:
+        print("no router could be measured in every round")
+        return 1
     document = {
         "machine": _machine(args.rounds, args.seconds, rows["direct"]["per_second"], before),
         "rows": rows,
     }
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(document, indent=1) + "\n")
+    if out.result is not None:
+        out.result.parent.mkdir(parents=True, exist_ok=True)
+        out.result.write_text(json.dumps(document, indent=1) + "\n")
     print(machine(document["machine"]), table(rows), sep="\n\n")
-    if not wanted:
+    if BYTES in rows:
         print(f"\n{targets(rows)}")
+    if out.pages:
         write_pages(document)
     return 0
 
 
 def _two_cores(router_cores: str, other_core: str) -> str:
     """The router's core and one that nobody has, for `taskset`; empty where all are taken."""
-    spare = os.sched_getaffinity(0) - {int(core) for core in (*router_cores.split("-"), other_core)}
+    spare = os.sched_getaffinity(0) - {*asked.span(router_cores), int(other_core)}
     return f"{router_cores},{min(spare)}" if spare else ""
 
 

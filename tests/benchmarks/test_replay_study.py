@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.replay import study
 from benchmarks.replay.aggregate import Line, baselines, grouped, lines
 from benchmarks.replay.cases import FLOOR, Row, Source
 from benchmarks.replay.formats import load
@@ -211,8 +212,50 @@ def test_what_nobody_knows_is_no_baseline() -> None:
 
 def test_an_unknown_experiment_is_named() -> None:
     told = CliRunner().invoke(main, ["nonsense"])
-    assert told.exit_code == 1
+    assert told.exit_code == 2
     assert "no experiment nonsense; there are conversation-8" in told.output
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--quick",), "--quick needs --out"),
+        (("--again", "nonsense"), "--again: no policy of these begins with 'nonsense'"),
+    ],
+)
+def test_what_would_replace_the_study_or_compute_nothing_is_refused(
+    given: tuple[str, ...], said: str
+) -> None:
+    told = CliRunner().invoke(main, given)
+    assert (told.exit_code, said in told.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("names", "told", "page"),
+    # all of them to the usual folder; a part of them; all of them elsewhere
+    [((), True, True), (("e",), False, False), (("--out", "elsewhere"), True, False)],
+)
+def test_page_and_tables_are_of_the_whole_study(
+    names: tuple[str, ...], told: bool, page: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, docs = tmp_path / "t.csv", tmp_path / "docs"
+    trace.write_text(
+        "arrival_s,input_tokens,output_tokens,block_ids,session\n0,17,4,a b,x\n1,17,4,a c,y\n2,17,4,d e,z\n"
+    )
+    docs.mkdir()
+    (docs / "routing-study.md").write_text("<!-- e:begin -->\nold\n<!-- e:end -->\n")
+    policies = (FLOOR, "estimated_ttft")
+    one = Experiment(Source(str(trace), "csv"), 2, (64,), (4.0,), policies, profile="l4-8b")
+    monkeypatch.setattr(study, "full", lambda: {"e": one, "f": one})
+    monkeypatch.setattr(study, "DOCS", docs)
+    monkeypatch.setattr(study, "RESULTS", docs / "routing")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, [*names, "--jobs", "1"], catch_exceptions=False)
+    assert done.exit_code == 0
+    out = tmp_path / "elsewhere" if "--out" in names else docs / "routing"
+    assert (out / "e.json").exists()
+    assert (out / "tables.md").exists() is told
+    assert ("old" not in (docs / "routing-study.md").read_text()) is page
 
 
 def test_a_row_is_called_by_all_that_sets_it_apart() -> None:
