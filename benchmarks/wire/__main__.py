@@ -39,7 +39,7 @@ from benchmarks.wire.routers import (
     Router,
     bare,
     installed_peers,
-    missing_peers,
+    missing,
     ours,
     python_of,
 )
@@ -71,11 +71,11 @@ def play(bench: Measuring, routers: list[Router], rounds: int) -> list[dict[str,
     return found
 
 
-def chosen(text: str, routers: Sequence[Router], missing: Sequence[str]) -> list[Router]:
+def chosen(text: str, routers: Sequence[Router], not_here: Sequence[str]) -> list[Router]:
     """Those whose names begin as `text` says, all where it is empty. Raises ValueError for a beginning of no
-    name, and where nothing remains; what is `missing` is known, too."""
+    name, and where nothing remains; what is `not_here` is known, too."""
     wanted = [name.strip().replace(";", ",") for name in text.split(",") if name.strip()]
-    asked.beginnings(wanted, [*(router.name for router in routers), *missing])
+    asked.beginnings(wanted, [*(router.name for router in routers), *not_here])
     kept = [r for r in routers if not wanted or r.name.startswith(tuple(wanted))]
     if not kept:
         raise ValueError(f"{text} is not here")
@@ -122,15 +122,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             *installed_peers(ports.engines, ports.public, scratch),
             *dynamo(PEERS, ports.public, scratch),
         ]
-        missing = missing_peers(routers)
+        not_here = missing(routers)
         try:
-            routers = chosen(args.only, routers, missing)
+            routers = chosen(args.only, routers, not_here)
         except ValueError as error:
-            not_here = f"; not installed: {', '.join(missing)}" if missing else ""
-            parser.error(f"--only: {error}{not_here}")
+            parser.error(f"--only: {error}; not installed: {'; '.join(not_here) or 'none'}")
         if not two_cores:
             print("no third core, so not measured: two processes on two cores")
-        print(f"not installed, so not measured: {', '.join(missing) or 'none'}")
+        print(f"not installed, so not measured: {'; '.join(not_here) or 'none'}")
         if out.result is None:
             print(asked.PART)
         os.sched_setaffinity(0, {int(other_core)})

