@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from gateway.errors import Unavailable
 from gateway.processes.board import Board
-from gateway.processes.crew import LOOK_S, Crew
+from gateway.processes.crew import Crew
 from gateway.processes.ended import Ended
+from gateway.processes.journal import Write
 from gateway.processes.member import Member, Phase
+from gateway.processes.silence import LOOK_S
 from gateway.processes.wire import Accept, Beat, Last, Refused
 
 log = logging.getLogger("gateway.processes")
@@ -28,6 +30,10 @@ class Patience:
     """For changes made through admin that a ready process can't follow: a worker that it has not found."""
     hung: float = 30.0
     """Without a word."""
+    know: float = 1.0
+    """For word of the fleet's workers, before a process is started."""
+    reload: float = 5.0
+    """Without a word, while it is to take up settings."""
     margin: float = 10.0
     """Beyond what open answers may take, until a process that was told to end is killed."""
 
@@ -43,7 +49,7 @@ class Care:
         """Hears it to its end."""
         last: Last | None = None
         while (message := await member.channel.receive()) is not None:
-            member.silent = 0
+            member.silence.broken()
             if isinstance(message, Last):
                 last = message
             elif isinstance(message, Beat):
@@ -66,15 +72,26 @@ class Care:
         await member.channel.close()
         await member.line.close()
 
-    async def tend(self, member: Member) -> None:
-        """Looks after it as long as it lives."""
+    async def watch(self, member: Member) -> None:
+        """Kills it where it hangs."""
         while member.alive:
             await asyncio.sleep(LOOK_S)
-            member.silent += 1
-            if self._hangs(member):
-                log.error("a process says nothing; it is killed", extra={"pid": member.process.pid})
+            member.silence.look()
+            limit = self.patience.begin if member.phase is Phase.STARTING else self.patience.hung
+            if member.silence.seconds > limit:
+                log.error(
+                    "a process says nothing; it is killed",
+                    extra={"number": member.number, "pid": member.process.pid},
+                )
                 member.kill()
                 return
+
+    async def tend(self, member: Member) -> None:
+        """Brings it to serve, and makes up for what it has missed."""
+        while member.alive:
+            await asyncio.sleep(LOOK_S)
+            if member.quiet:
+                continue
             if member.behind and member.phase in (Phase.WAITING, Phase.SERVING):
                 await self._catch_up(member)
             if member.phase is Phase.WAITING and self.crew.may_serve(member):
@@ -83,20 +100,12 @@ class Care:
                 log.info("a process serves", extra={"number": member.number, "pid": member.process.pid})
                 self.crew.say_changed()
 
-    def _hangs(self, member: Member) -> bool:
-        limit = self.patience.begin if member.phase is Phase.STARTING else self.patience.hung
-        # looks are counted, not seconds: a machine that slept is not a process that hangs
-        return member.silent * LOOK_S > limit
-
     async def _catch_up(self, member: Member) -> None:
         async with self.crew.writing:
             left = []
             for write in member.behind:
-                try:
-                    settled = write.settled((await member.line.write(write)).status_code)
-                except Unavailable:
-                    settled = False
-                if not settled:
+                # one that does not answer would let the others' changes wait
+                if member.quiet or not await self._settled(member, write):
                     left.append(write)
             member.behind = left
         now = self.crew.clock()
@@ -110,3 +119,10 @@ class Care:
                 extra={"number": member.number, "changes": [f"{w.method} {w.path}" for w in left]},
             )
             member.behind = []
+
+    @staticmethod
+    async def _settled(member: Member, write: Write) -> bool:
+        try:
+            return write.settled((await member.line.write(write)).status_code)
+        except Unavailable:
+            return False

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.errors import Unavailable
 from gateway.processes.member import Member, Phase
+from gateway.processes.silence import LOOK_S
 from gateway.types import Clock
-
-LOOK_S = 0.25
-"""How soon something is noticed that nobody tells."""
 
 
 @dataclass(slots=True)
@@ -31,12 +29,12 @@ class Crew:
     def answering(self) -> list[Member]:
         return [member for member in self.members if member.answering]
 
-    def speaker(self) -> Member:
-        """Who answers for all. Raises Unavailable."""
-        candidates = self.serving() or self.answering()
+    def speakers(self) -> list[Member]:
+        """Who answers for all, best first. Raises Unavailable."""
+        candidates = heard(self.serving() or self.answering())
         if not candidates:
             raise Unavailable("no process answers yet", retry_after=1.0)
-        return min(candidates, key=lambda member: (not member.ready, member.number))
+        return sorted(candidates, key=lambda member: (not member.ready, member.number))
 
     def unready(self) -> str | None:
         """Why this machine should get no traffic; None where one of its processes is ready."""
@@ -45,7 +43,7 @@ class Crew:
         serving = self.serving()
         if not serving:
             return "no process serves yet"
-        reasons = [member.unready for member in serving]
+        reasons = [member.not_ready for member in serving]
         return None if None in reasons else reasons[0]
 
     def may_serve(self, member: Member) -> bool:
@@ -74,3 +72,8 @@ class Crew:
                 async with asyncio.timeout(min(left, LOOK_S)):
                     await self._changed.wait()
         return True
+
+
+def heard(members: Sequence[Member]) -> list[Member]:
+    """Those of them to ask: who says nothing is passed over, unless nobody says anything."""
+    return [member for member in members if not member.quiet] or list(members)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -16,16 +19,20 @@ from gateway.api.admin_errors import in_one_shape
 from gateway.api.doctor import doctor_routes
 from gateway.api.errors import error_answer
 from gateway.errors import BodyTooLarge, GatewayError, Unavailable
-from gateway.processes.crew import Crew
+from gateway.processes.crew import Crew, heard
 from gateway.processes.families import metrics_of
 from gateway.processes.fleet_rows import merged_rows
 from gateway.processes.journal import Journal, Reach, Write, reach
 from gateway.processes.member import Member
-from gateway.processes.relay import Receive, Scope, Send
+from gateway.processes.relay import Receive, Scope, Send, Silent
 from gateway.processes.scrape import Scrape, supervisor_gauges
 from gateway.processes.supervisor import Supervisor
 
+log = logging.getLogger("gateway.processes")
+
 MAX_BODY = 32 * 1024 * 1024
+UNANSWERED = "X-Gateway-Unanswered"
+"""Header: the numbers of the processes that an answer is without."""
 
 
 def create_front(supervisor: Supervisor) -> FastAPI:
@@ -64,11 +71,15 @@ def create_front(supervisor: Supervisor) -> FastAPI:
 
     @app.get("/admin/workers")
     async def workers() -> Response:
-        answers = await _ask_all(crew.serving() or crew.answering())
-        return Response(msgspec.json.encode({"workers": merged_rows(answers)}), media_type="application/json")
+        asked = await _ask_all(crew.serving() or crew.answering(), lambda m: m.line.get("/admin/workers"))
+        rows = [answer.json()["workers"] for _, answer in asked.answers if answer.is_success]
+        if not rows:
+            raise Unavailable("no process answers yet", retry_after=1.0)
+        body = msgspec.json.encode({"workers": merged_rows(rows)})
+        return Response(body, headers=asked.headers(), media_type="application/json")
 
     def looked_at(_: Request) -> tuple[Sequence[str], httpx.AsyncBaseTransport]:
-        lines = [member.line for member in crew.serving()] or [crew.speaker().line]
+        lines = [member.line for member in heard(crew.serving()) or crew.speakers()]
         return [line.url for line in lines], _ByName({line.name: line.transport for line in lines})
 
     app.include_router(doctor_routes(lambda: crew.stopping, looked_at))
@@ -90,41 +101,50 @@ class _Rest:
             body = await _body(receive)
             far = reach(scope["method"], scope["path"])
             if far is Reach.ONE:
-                await self._crew.speaker().line.pass_on(scope, body, receive, send)
+                await self._by_one(scope, body, receive, send)
                 return
             request = Request(scope)
             write = Write(scope["method"], scope["path"], dict(request.query_params), body)
-            answer = await self._everywhere(write, kept=far is Reach.KEPT)
+            answer, headers = await self._everywhere(write, kept=far is Reach.KEPT)
         except GatewayError as error:
             refusal = error_answer(error)
             await Response(refusal.body, error.status, media_type="application/json")(scope, receive, send)
             return
         media = answer.headers.get("content-type")
-        await Response(answer.content, answer.status_code, media_type=media)(scope, receive, send)
+        await Response(answer.content, answer.status_code, headers, media)(scope, receive, send)
 
-    async def _everywhere(self, write: Write, *, kept: bool) -> httpx.Response:
+    async def _by_one(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        *others, last = self._crew.speakers()
+        for member in others:
+            with contextlib.suppress(Unavailable):  # nothing was sent: another one is as good
+                await member.line.pass_on(scope, body, receive, send)
+                return
+        await last.line.pass_on(scope, body, receive, send)
+
+    async def _everywhere(self, write: Write, *, kept: bool) -> tuple[httpx.Response, dict[str, str]]:
+        """The answer, and headers that go with it."""
         async with self._crew.writing:
-            members = self._crew.answering()
-            asked = await asyncio.gather(*(m.line.write(write) for m in members), return_exceptions=True)
-            answers = []
-            for member, answer in zip(members, asked, strict=True):
-                if isinstance(answer, httpx.Response):
-                    answers.append((member, answer))
-                elif not isinstance(answer, Unavailable):
-                    raise answer
-            if not answers:
+            asked = await _ask_all(self._crew.answering(), lambda m: m.line.write(write))
+            if not asked.answers:
                 raise Unavailable("no process answers", retry_after=1.0)
-            done = [answer for _, answer in answers if answer.is_success]
+            headers = asked.headers()
             if not kept:
-                return _worst([answer for _, answer in answers])
+                return _of_all(asked), headers
+            done = [(member, answer) for member, answer in asked.answers if answer.is_success]
             if not done:
-                return answers[0][1]
-            self._journal.add(write, done[0].content)
-            there = {member for member, answer in answers if answer.is_success}
+                return asked.answers[0][1], headers
+            answer = done[0][1]
+            self._journal.add(write, answer.content)
+            there = {member for member, _ in done}
             for member in self._crew.members:
                 if member not in there:
                     member.behind.append(write)
-            return done[0]
+            if asked.unanswered:
+                log.warning(
+                    "a change through admin waits for processes that do not answer",
+                    extra={"change": f"{write.method} {write.path}", "numbers": asked.unanswered},
+                )
+            return answer, headers
 
 
 def _worst(answers: Sequence[httpx.Response]) -> httpx.Response:
@@ -136,13 +156,40 @@ def _worst(answers: Sequence[httpx.Response]) -> httpx.Response:
     return max(answers, key=badness)
 
 
-async def _ask_all(members: Sequence[Member]) -> list[list[dict[str, Any]]]:
-    """`/admin/workers` of each. Raises Unavailable where nobody answers."""
-    asked = await asyncio.gather(*(m.line.get("/admin/workers") for m in members), return_exceptions=True)
-    rows = [a.json()["workers"] for a in asked if isinstance(a, httpx.Response) and a.is_success]
-    if not rows:
-        raise Unavailable("no process answers yet", retry_after=1.0)
-    return rows
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    answers: Sequence[tuple[Member, httpx.Response]]
+    unanswered: Sequence[int]
+    """Processes that are there and do not answer, by number."""
+
+    def headers(self) -> dict[str, str]:
+        return {UNANSWERED: ", ".join(map(str, self.unanswered))} if self.unanswered else {}
+
+
+async def _ask_all(members: Sequence[Member], ask: Callable[[Member], Awaitable[httpx.Response]]) -> _Asked:
+    """`ask` raises Unavailable. Who says nothing already is not asked."""
+    asked = heard(members)
+    came = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+    answers, unanswered = [], {member.number for member in members if member not in asked}
+    for member, answer in zip(asked, came, strict=True):
+        if isinstance(answer, httpx.Response):
+            answers.append((member, answer))
+        elif isinstance(answer, Silent):
+            unanswered.add(member.number)
+        elif not isinstance(answer, Unavailable):
+            raise answer
+    return _Asked(answers, sorted(unanswered))
+
+
+def _of_all(asked: _Asked) -> httpx.Response:
+    """Raises Unavailable where some did not do it and will not be told again."""
+    worst = _worst([answer for _, answer in asked.answers])
+    if asked.unanswered and worst.is_success:
+        names = ", ".join(map(str, asked.unanswered))
+        raise Unavailable(
+            f"not done everywhere: no answer from process {names}; it was done in the others", retry_after=1.0
+        )
+    return worst
 
 
 async def _body(receive: Receive) -> bytes:
@@ -164,7 +211,7 @@ def _row(member: Member, now: float) -> dict[str, Any]:
         "number": member.number,
         "pid": member.process.pid,
         "state": member.phase.value,
-        "not_ready": member.unready,
+        "not_ready": member.not_ready,
         "connections": member.connections,
         "age_s": now - member.began,
     }

@@ -16,6 +16,7 @@ import gateway
 from gateway.processes.families import Family
 from gateway.processes.journal import Write
 from gateway.processes.relay import Line
+from gateway.processes.silence import Silence
 from gateway.processes.wire import Begin, Channel, Message
 
 _ROOT = str(Path(gateway.__file__).resolve().parents[1])
@@ -40,16 +41,16 @@ class Member:
     channel: Channel
     line: Line
     """To its admin port."""
+    silence: Silence
     phase: Phase = Phase.STARTING
     unready: str | None = "starting"
+    """By its own last word."""
     connections: int = 0
     refused: str | None = None
     """Why it could not begin."""
     behind: list[Write] = field(default_factory=list)
     """What it has not done yet of what was changed through admin."""
     behind_since: float | None = None
-    silent: int = 0
-    """Looks at it since its last word."""
     seen: list[Family] = field(default_factory=list)
     """Its metrics as they were last read."""
     answers: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
@@ -66,8 +67,18 @@ class Member:
         return self.phase in (Phase.WAITING, Phase.SERVING, Phase.DRAINING)
 
     @property
+    def quiet(self) -> bool:
+        """It has begun, and does not say any more how it is."""
+        return self.answering and self.silence.quiet
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why it should get no requests; None where it may."""
+        return f"has said nothing for {self.silence.seconds:.0f} s" if self.quiet else self.unready
+
+    @property
     def ready(self) -> bool:
-        return self.unready is None
+        return self.not_ready is None
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -100,5 +111,6 @@ async def start_member(begin: Begin, listening: int, board: int, now: float) -> 
             raise
     channel = await Channel.over(ours)
     channel.send(begin)
-    line = Line(begin.admin, f"process-{begin.number}")
-    return Member(begin.number, begin.seat, now, process, channel, line)
+    silence = Silence()
+    line = Line(begin.admin, f"process-{begin.number}", silence)
+    return Member(begin.number, begin.seat, now, process, channel, line, silence)

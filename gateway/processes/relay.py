@@ -11,6 +11,7 @@ import httpx
 
 from gateway.errors import Unavailable
 from gateway.processes.journal import Write
+from gateway.processes.silence import Silence
 
 Scope = Any
 Receive = Callable[[], Awaitable[Any]]
@@ -23,14 +24,18 @@ _OURS = frozenset(
 _HOP = frozenset((b"connection", b"transfer-encoding", b"keep-alive", b"date"))
 
 
-class Line:
-    """`name` is the process's, in URLs."""
+class Silent(Unavailable):
+    """The process is there, and does not answer."""
 
-    def __init__(self, path: str, name: str) -> None:
+
+class Line:
+    """`name` is the process's, in URLs; for one in `silence` nobody waits long."""
+
+    def __init__(self, path: str, name: str, silence: Silence) -> None:
         self._path = Path(path)
         self.name = name
         self.url = f"http://{name}"
-        self.transport = httpx.AsyncHTTPTransport(uds=path)
+        self.transport = _Heard(path, silence)
         self._client = httpx.AsyncClient(transport=self.transport, base_url=self.url, timeout=TIMEOUT_S)
 
     async def get(self, path: str) -> httpx.Response:
@@ -75,7 +80,23 @@ class Line:
             raise self._away(error) from error
 
     def _away(self, error: Exception) -> Unavailable:
-        return Unavailable(f"{self.name} does not answer ({type(error).__name__})")
+        kind = Silent if isinstance(error, httpx.TimeoutException) else Unavailable
+        return kind(f"{self.name} does not answer ({type(error).__name__})")
+
+
+class _Heard(httpx.AsyncBaseTransport):
+    def __init__(self, path: str, silence: Silence) -> None:
+        self._inner = httpx.AsyncHTTPTransport(uds=path)
+        self._silence = silence
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return await self._silence.outlast(self._inner.handle_async_request(request))
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("it says nothing", request=request) from error
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
 
 def _query(scope: Scope) -> bytes:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from gateway.errors import Unavailable
 from gateway.metrics import Gauge, LiveState
-from gateway.processes.crew import Crew
+from gateway.processes.crew import Crew, heard
 from gateway.processes.ended import Ended, workers_in
 from gateway.processes.families import Family, families_of
 from gateway.processes.inside import PATH, families_in
@@ -29,7 +29,7 @@ class Scrape:
 
     async def families(self) -> list[Family]:
         asked = self._crew.answering()
-        await asyncio.gather(*(self._read(member) for member in asked))
+        await asyncio.gather(*(self._read(member) for member in heard(asked)))
         # those that ended meanwhile are counted as such
         living = [member.seen for member in asked if member.alive]
         if living:

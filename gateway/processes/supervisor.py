@@ -78,9 +78,10 @@ class Supervisor:
 
     async def reload(self, new: Settings) -> None:
         """In one process after the other. Raises ConfigError where one refuses: the first, before anything
-        has changed."""
+        has changed. One that does not answer takes them up when it comes to itself, or its successor does."""
         async with self._one_at_a_time:
             waiting: set[str] = set()
+            answered, unanswered = [], []
             for member in list(self.crew.members):
                 if member.phase is Phase.STARTING:
                     member.channel.send(Reload(outgoing(new)))  # it takes it up once it has begun
@@ -89,9 +90,16 @@ class Supervisor:
                 if isinstance(answer, Refused):
                     raise ConfigError(answer.reason)
                 if isinstance(answer, Reloaded):
+                    answered.append(member.number)
                     waiting.update(answer.waiting)
+                elif member.alive:
+                    unanswered.append(member.number)
+            if unanswered and not answered:
+                raise ConfigError("no process answers")
             self._take_up(new)
             log.info("settings reloaded", extra={"waiting_for_restart": sorted(waiting)})
+            if unanswered:
+                log.warning("processes do not answer to a reload", extra={"numbers": sorted(unanswered)})
 
     async def replace_all(self, new: Settings) -> bool:
         """Each by a successor with the settings `new`, which serves before the old one drains. False where a
@@ -149,7 +157,7 @@ class Supervisor:
             if successor.phase is not Phase.SERVING:
                 log.error(
                     "a successor does not come to serve; the process that it was to replace stays",
-                    extra={"number": number, "reason": successor.refused or successor.unready},
+                    extra={"number": number, "reason": successor.refused or successor.not_ready},
                 )
                 successor.kill()
                 return False
@@ -181,7 +189,10 @@ class Supervisor:
         self._spawn(
             partial(self.care.attend, member), "attendant", number, "what the process says is not heard"
         )
-        self._spawn(partial(self.care.tend, member), "tender", number, "a process that hangs is not noticed")
+        self._spawn(partial(self.care.watch, member), "watch", number, "a process that hangs is not noticed")
+        self._spawn(
+            partial(self.care.tend, member), "tender", number, "what it has missed is not made up for"
+        )
         return member
 
     @staticmethod
@@ -193,18 +204,42 @@ class Supervisor:
             member.channel.send(Drain(replaced))
 
     async def _know_fleet(self) -> None:
-        """Forgets words about workers that have left since."""
-        with contextlib.suppress(Unavailable):
-            answer = await self.crew.speaker().line.get("/admin/workers")
-            if answer.is_success:
-                self.journal.keep_known({row["id"] for row in answer.json()["workers"]})
+        """Forgets words about workers that have left since, if somebody says soon which there are."""
+        asked = [
+            asyncio.ensure_future(member.line.get("/admin/workers"))
+            for member in self.crew.serving()
+            if member.ready
+        ]
+        try:
+            async with asyncio.timeout(self.care.patience.know):
+                for answer in asyncio.as_completed(asked):
+                    with contextlib.suppress(Unavailable):
+                        said = await answer
+                        if said.is_success:
+                            self.journal.keep_known({row["id"] for row in said.json()["workers"]})
+                            return
+        except TimeoutError:
+            pass  # to start is more urgent
+        finally:
+            for question in asked:
+                question.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
 
     async def _ask(self, member: Member, question: Reload) -> Message | None:
-        """None where it ended instead, or takes too long."""
+        """None where it ended instead, or says nothing for too long."""
         while not member.answers.empty():
             member.answers.get_nowait()
         member.channel.send(question)
-        await self.crew.until(lambda: not member.answers.empty() or not member.alive, self.care.patience.hung)
+        patience = self.care.patience
+        began = self.crew.clock()
+
+        def over() -> bool:
+            if not member.answers.empty() or not member.alive:
+                return True
+            waited = self.crew.clock() - began
+            return min(waited, member.silence.seconds) >= patience.reload
+
+        await self.crew.until(over, patience.hung)
         return None if member.answers.empty() else member.answers.get_nowait()
 
     def _take_up(self, new: Settings) -> None:

@@ -218,7 +218,7 @@ def of_each(front: Front, path: str) -> list[Any]:
     for path_of_one in sorted(folder.iterdir()):
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(path_of_one))) as http:
             said.append(http.get("http://process" + path, timeout=30).json())
-    assert len(said) == N
+    assert len(said) == front.count
     return said
 
 

@@ -27,6 +27,7 @@ from gateway.processes.ended import Ended
 from gateway.processes.fleet_rows import merged_rows
 from gateway.processes.member import Member
 from gateway.processes.relay import Line
+from gateway.processes.silence import Silence
 from gateway.processes.wire import Beat, Begin, Channel, incoming, outgoing
 from gateway.settings import Settings, load
 
@@ -173,9 +174,11 @@ async def test_one_that_says_nothing_is_killed(tmp_path: Path) -> None:
         sys.executable, "-c", "import time; time.sleep(600)", pass_fds=(theirs.fileno(),)
     )
     theirs.close()
-    member = Member(0, 0, 0.0, process, await Channel.over(ours), Line(str(tmp_path / "admin"), "process-0"))
+    silence = Silence()
+    line = Line(str(tmp_path / "admin"), "process-0", silence)
+    member = Member(0, 0, 0.0, process, await Channel.over(ours), line, silence)
     crew.members.append(member)
-    await asyncio.gather(care.attend(member), care.tend(member))
+    await asyncio.gather(care.attend(member), care.watch(member))
     assert process.returncode == -signal.SIGKILL
     assert member.how() == "signal 9"
     assert crew.members == []
