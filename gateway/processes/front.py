@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -19,20 +18,19 @@ from gateway.api.admin_errors import in_one_shape
 from gateway.api.doctor import doctor_routes
 from gateway.api.errors import error_answer
 from gateway.errors import BodyTooLarge, GatewayError, Unavailable
+from gateway.processes.asking import ask_all, of_all
 from gateway.processes.crew import Crew, heard
 from gateway.processes.families import metrics_of
 from gateway.processes.fleet_rows import merged_rows
 from gateway.processes.journal import Journal, Reach, Write, reach
 from gateway.processes.member import Member
-from gateway.processes.relay import Receive, Scope, Send, Silent
+from gateway.processes.relay import Receive, Scope, Send
 from gateway.processes.scrape import Scrape, supervisor_gauges
 from gateway.processes.supervisor import Supervisor
 
 log = logging.getLogger("gateway.processes")
 
 MAX_BODY = 32 * 1024 * 1024
-UNANSWERED = "X-Gateway-Unanswered"
-"""Header: the numbers of the processes that an answer is without."""
 
 
 def create_front(supervisor: Supervisor) -> FastAPI:
@@ -71,7 +69,7 @@ def create_front(supervisor: Supervisor) -> FastAPI:
 
     @app.get("/admin/workers")
     async def workers() -> Response:
-        asked = await _ask_all(crew.serving() or crew.answering(), lambda m: m.line.get("/admin/workers"))
+        asked = await ask_all(crew.serving() or crew.answering(), lambda m: m.line.get("/admin/workers"))
         rows = [answer.json()["workers"] for _, answer in asked.answers if answer.is_success]
         if not rows:
             raise Unavailable("no process answers yet", retry_after=1.0)
@@ -124,12 +122,12 @@ class _Rest:
     async def _everywhere(self, write: Write, *, kept: bool) -> tuple[httpx.Response, dict[str, str]]:
         """The answer, and headers that go with it."""
         async with self._crew.writing:
-            asked = await _ask_all(self._crew.answering(), lambda m: m.line.write(write))
+            asked = await ask_all(self._crew.answering(), lambda m: m.line.write(write))
             if not asked.answers:
                 raise Unavailable("no process answers", retry_after=1.0)
             headers = asked.headers()
             if not kept:
-                return _of_all(asked), headers
+                return of_all(asked), headers
             done = [(member, answer) for member, answer in asked.answers if answer.is_success]
             if not done:
                 return asked.answers[0][1], headers
@@ -145,51 +143,6 @@ class _Rest:
                     extra={"change": f"{write.method} {write.path}", "numbers": asked.unanswered},
                 )
             return answer, headers
-
-
-def _worst(answers: Sequence[httpx.Response]) -> httpx.Response:
-    """One that failed, else one that says `clean` is false, else any."""
-
-    def badness(answer: httpx.Response) -> tuple[bool, bool]:
-        return not answer.is_success, answer.is_success and answer.json().get("clean") is False
-
-    return max(answers, key=badness)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    answers: Sequence[tuple[Member, httpx.Response]]
-    unanswered: Sequence[int]
-    """Processes that are there and do not answer, by number."""
-
-    def headers(self) -> dict[str, str]:
-        return {UNANSWERED: ", ".join(map(str, self.unanswered))} if self.unanswered else {}
-
-
-async def _ask_all(members: Sequence[Member], ask: Callable[[Member], Awaitable[httpx.Response]]) -> _Asked:
-    """`ask` raises Unavailable. Who says nothing already is not asked."""
-    asked = heard(members)
-    came = await asyncio.gather(*map(ask, asked), return_exceptions=True)
-    answers, unanswered = [], {member.number for member in members if member not in asked}
-    for member, answer in zip(asked, came, strict=True):
-        if isinstance(answer, httpx.Response):
-            answers.append((member, answer))
-        elif isinstance(answer, Silent):
-            unanswered.add(member.number)
-        elif not isinstance(answer, Unavailable):
-            raise answer
-    return _Asked(answers, sorted(unanswered))
-
-
-def _of_all(asked: _Asked) -> httpx.Response:
-    """Raises Unavailable where some did not do it and will not be told again."""
-    worst = _worst([answer for _, answer in asked.answers])
-    if asked.unanswered and worst.is_success:
-        names = ", ".join(map(str, asked.unanswered))
-        raise Unavailable(
-            f"not done everywhere: no answer from process {names}; it was done in the others", retry_after=1.0
-        )
-    return worst
 
 
 async def _body(receive: Receive) -> bytes:

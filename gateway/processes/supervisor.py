@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gateway.backoff import Backoff
-from gateway.errors import ConfigError, Unavailable
+from gateway.errors import ConfigError
 from gateway.lasting import Lasting, Work
+from gateway.processes.asking import workers_there
 from gateway.processes.care import Care
 from gateway.processes.crew import Crew
 from gateway.processes.journal import Journal
@@ -205,25 +206,11 @@ class Supervisor:
 
     async def _know_fleet(self) -> None:
         """Forgets words about workers that have left since, if somebody says soon which there are."""
-        asked = [
-            asyncio.ensure_future(member.line.get("/admin/workers"))
-            for member in self.crew.serving()
-            if member.ready
-        ]
-        try:
-            async with asyncio.timeout(self.care.patience.know):
-                for answer in asyncio.as_completed(asked):
-                    with contextlib.suppress(Unavailable):
-                        said = await answer
-                        if said.is_success:
-                            self.journal.keep_known({row["id"] for row in said.json()["workers"]})
-                            return
-        except TimeoutError:
-            pass  # to start is more urgent
-        finally:
-            for question in asked:
-                question.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+        workers = await workers_there(
+            [member for member in self.crew.serving() if member.ready], self.care.patience.know
+        )
+        if workers is not None:
+            self.journal.keep_known(workers)
 
     async def _ask(self, member: Member, question: Reload) -> Message | None:
         """None where it ended instead, or says nothing for too long."""
