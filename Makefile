@@ -137,7 +137,7 @@ bench-python: ## an environment on the system's own Python (SYSTEM_PYTHON), for 
 SYSTEM_PYTHON ?= /usr/bin/python3
 .PHONY: bench-python
 
-live-study: $(VENV)/.run ## hit rate, balance, TTFT: ours and each installed peer on the same live engines (an hour)
+live-study: $(VENV)/.run ## hit rate, balance, TTFT: ours and each installed peer on the same live engines (three hours, all of it)
 	@exec $(BIN)/python -m benchmarks.live $(LIVE_ARGS)
 
 micro: $(VENV)/.run ## what single steps cost: keys, match, events, tokens, scores
