@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from benchmarks.asked import Finite, OutputFile
 from benchmarks.replay.batch import run_cases
 from benchmarks.replay.cases import BLOCK_SIZES, FLOOR, Case, Source, check_policy, policies_named, save
 from benchmarks.replay.formats import FORMATS
-from benchmarks.replay.report import draw, show
+from benchmarks.replay.report import draw, picture_kinds, show
 from benchmarks.replay.simulation import Delays
 from gateway.errors import ConfigError
 
@@ -20,9 +22,29 @@ def rates_named(_context: click.Context, _param: click.Parameter, text: str) -> 
         rates = [float(part) for part in text.split(",")]
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    if min(rates) <= 0:
-        raise click.BadParameter("nobody asks at a rate of zero")
+    for rate in rates:
+        if not (isfinite(rate) and rate > 0):
+            raise click.BadParameter(f"{rate:g} is no rate: a finite number above 0 is")
     return rates
+
+
+def picture(_context: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
+    """A file that can be drawn."""
+    if path is None:
+        return None
+    try:
+        kinds = picture_kinds()
+    except ImportError:
+        raise click.BadParameter("this needs matplotlib: pip install matplotlib") from None
+    if path.suffix.removeprefix(".").lower() not in kinds:
+        raise click.BadParameter(f"{path} is no kind of picture; its end is to be one of {', '.join(kinds)}")
+    return path
+
+
+class BadInput(click.ClickException):
+    """Whoever asked can mend it."""
+
+    exit_code = 2
 
 
 @click.command(context_settings={"show_default": True})
@@ -52,29 +74,27 @@ def rates_named(_context: click.Context, _param: click.Parameter, text: str) -> 
 @click.option("--sharing/--no-sharing", default=True, help="Whether replicas share what they know.")
 @click.option(
     "--event-delay",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=0.01,
     help="Seconds from an engine's step to the index.",
 )
-@click.option(
-    "--placement-delay", type=click.FloatRange(min=0), default=0.005, help="Seconds to other replicas."
-)
+@click.option("--placement-delay", type=Finite(min=0), default=0.005, help="Seconds to other replicas.")
 @click.option(
     "--load-interval",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     default=0.05,
     help="Seconds between a replica's load reports.",
 )
 @click.option(
     "--slo-ttft",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=5.0,
     help="Seconds; goodput counts requests within both.",
 )
-@click.option("--slo-tpot", type=click.FloatRange(min=0), default=0.1, help="Seconds a token.")
+@click.option("--slo-tpot", type=Finite(min=0), default=0.1, help="Seconds a token.")
 @click.option(
     "--max-ttft",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=0.0,
     help="Seconds; refuse whose first token is expected later. 0: nobody.",
 )
@@ -88,8 +108,8 @@ def rates_named(_context: click.Context, _param: click.Parameter, text: str) -> 
 )
 @click.option("--seed", type=int, default=0)
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes.")
-@click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path), default=None)
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), default=None)
+@click.option("--json", "out", type=OutputFile(), default=None)
+@click.option("--plot", type=OutputFile(), callback=picture, default=None)
 def main(
     trace: str,
     kind: str,
@@ -146,7 +166,7 @@ def main(
             check_policy(name)
         rows = run_cases(source, cases, jobs)
     except (ValueError, OSError, ConfigError) as error:
-        raise click.ClickException(str(error)) from error
+        raise BadInput(str(error)) from error
     if out is not None:
         save(rows, out)
     if plot is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import isfinite, nan
 from pathlib import Path
 from random import Random
 
@@ -46,9 +47,16 @@ class Source:
     seed: int = 0
 
     def content(self) -> Content:
-        """Raises ValueError, OSError."""
-        trace = formats.load(Path(self.path), self.kind, copies=self.copies, seed=self.seed)
-        trace = shortened(trace, skip=self.skip, limit=self.limit, longest=self.longest)
+        """Raises ValueError, also where no request is left; OSError."""
+        whole = formats.load(Path(self.path), self.kind, copies=self.copies, seed=self.seed)
+        trace = shortened(whole, skip=self.skip, limit=self.limit, longest=self.longest)
+        if not trace.requests:
+            shortest = min(request.input_tokens + request.output_tokens for request in whole.requests)
+            raise ValueError(
+                f"none of the {len(whole.requests)} requests of {whole.name} is left: the shortest has "
+                f"{shortest} tokens in all, {self.longest} are the most (--longest, and a worker's blocks), "
+                f"and {self.skip} are skipped"
+            )
         size = self.block_size or BLOCK_SIZES[self.kind]
         if size > trace.unit:
             trace = coarser(trace, size)
@@ -178,6 +186,8 @@ def profiles_of(case: Case, block_size: int) -> list[Profile]:
         name, star, count = part.partition("*")
         if not star and len(parts) > 1:
             raise ValueError(f"how many of {name!r}? Say {name}*3")
+        if star and not count.isdecimal():
+            raise ValueError(f"how many of {name!r}? {count!r} is no whole number")
         profiles += [profile_named(name)] * (int(count) if star else case.workers)
     if len(profiles) != case.workers:
         raise ValueError(f"{case.profile!r} are {len(profiles)} engines, {case.workers} are asked for")
@@ -185,11 +195,17 @@ def profiles_of(case: Case, block_size: int) -> list[Profile]:
 
 
 def policy_and_params(text: str) -> tuple[str, dict[str, float]]:
+    """Raises ValueError for a weight that is none."""
     name, _colon, rest = text.partition(":")
     params: dict[str, float] = {}
     for pair in filter(None, rest.split(",")):
         key, _equals, value = pair.partition("=")
-        params[key] = float(value)
+        try:
+            params[key] = float(value)
+        except ValueError:
+            params[key] = nan
+        if not (isfinite(params[key]) and params[key] >= 0):
+            raise ValueError(f"policy {name!r}: {key}={value!r} is no finite number of 0 or more")
     return name, params
 
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any
 
+from benchmarks.replay.fields import Row, json_rows, numbered, some
 from benchmarks.replay.trace import Names, Trace, TraceRequest, ordered
 
+COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "block_ids")
+"""Of a CSV; `session` may be missing."""
 LONGEST_PAUSE_S = 60.0
 """Breaks of people (a night's sleep) are cut to this, so that a session's load stays a session's."""
 TICK_S = 3.0
@@ -27,39 +30,50 @@ TICK_S = 3.0
 
 def load(path: Path, kind: str, *, copies: int = 1, seed: int = 0) -> Trace:
     """`copies` plays so many independent sets of sessions at once, where the format has sessions that can be
-    told apart (agentic). Raises ValueError for an unknown format and for a file that is not of it."""
+    told apart (agentic). Raises ValueError for an unknown format and for a file that is not of it, is damaged
+    or has no requests; it says which line to mend."""
     if kind not in FORMATS:
         raise ValueError(f"unknown trace format {kind!r}; there are {', '.join(FORMATS)}")
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as lines:
+    # a spreadsheet's CSV begins with a mark that is none of its first column's name
+    with opener(path, "rt", encoding="utf-8-sig") as lines:
         try:
-            return FORMATS[kind](path.name.split(".")[0], lines, copies, seed)
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path} is no {kind} trace: {error!r}") from None
+            trace = FORMATS[kind](path.name.split(".")[0], lines, copies, seed)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path} is damaged, or only a part of its .gz: {error}") from None
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is no text in UTF-8; a compressed file is to end in .gz") from None
+        except (ValueError, csv.Error) as error:
+            raise ValueError(f"{path} is no {kind} trace: {error}") from None
+    if not trace.requests:
+        raise ValueError(f"{path} has no requests")
+    return trace
 
 
 def mooncake(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
     unit = 512
     _only_one(name, copies)
-    rows = [json.loads(line) for line in lines]
+    rows = list(json_rows(lines))
     in_tick: dict[float, int] = {}
     for row in rows:
-        in_tick[row["timestamp"]] = in_tick.get(row["timestamp"], 0) + 1
+        tick = row.number("timestamp")
+        in_tick[tick] = in_tick.get(tick, 0) + 1
     seen: dict[float, int] = {}
     requests: list[TraceRequest] = []
     told: dict[int, int] = {}
     for number, row in enumerate(rows):
-        tick = row["timestamp"]
+        tick = row.number("timestamp")
         seen[tick] = seen.get(tick, 0) + 1
-        ids = tuple(row["hash_ids"])
-        full = row["input_length"] // unit
+        tokens = row.count("input_length", 1)
+        ids = numbered(some(row.names("hash_ids", tokens, unit), "hash_ids", row.where), row.where)
+        full = tokens // unit
         # block 0 is everybody's; a prompt that goes on where another ended is that one's next turn
         parent = next((told[block] for block in reversed(ids[1:]) if block in told), None)
         requests.append(
             TraceRequest(
                 arrival=tick / 1e3 + TICK_S * (seen[tick] - 1) / in_tick[tick],
-                input_tokens=row["input_length"],
-                output_tokens=max(1, row["output_length"]),
+                input_tokens=tokens,
+                output_tokens=max(1, row.count("output_length", 0)),
                 ids=ids,
                 parent=parent,
                 session=str(ids[1] if full > 1 else f"short-{number}"),
@@ -74,16 +88,14 @@ def agentic(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
     """Sessions begin evenly spread over the longest one's length. Tools, then system prompt, begin every
     prompt and are common to all sessions that have as many tokens of them; all else is a session's own."""
     unit = 64
-    sessions = [json.loads(line) for line in lines]
+    sessions = [_session(row, unit) for row in json_rows(lines)]
     names = Names()
     random = Random(seed)
     plans = [(copy, session, _session_times(session)) for copy in range(copies) for session in sessions]
     random.shuffle(plans)
-    window = max(times[-1] for _copy, _session, times in plans)
+    window = max((times[-1] for _copy, _session, times in plans), default=0.0)
     requests: list[TraceRequest] = []
     for place, (copy, session, times) in enumerate(plans):
-        if session["block_size"] != unit:
-            raise ValueError(f"{name}: blocks of {session['block_size']} tokens, {unit} were expected")
         begin = window * place / len(plans)
         label = f"{session['id']}/{copy}"
         parent: int | None = None
@@ -107,23 +119,23 @@ def bailian(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
     _only_one(name, copies)
     names = Names()
     requests: list[TraceRequest] = []
-    asked: dict[Any, int] = {}
+    asked: dict[str, int] = {}
     first: float | None = None
-    for line in lines:
-        row = json.loads(line)
-        first = row["timestamp"] if first is None else first
-        parent = asked.get(row["parent_chat_id"])
+    for row in json_rows(lines):
+        at, tokens, own = row.number("timestamp"), row.count("input_length", 1), str(row.get("chat_id"))
+        first = at if first is None else first
+        parent = asked.get(str(row.get("parent_chat_id")))
         requests.append(
             TraceRequest(
-                arrival=row["timestamp"] - first,
-                input_tokens=row["input_length"],
-                output_tokens=max(1, row["output_length"]),
-                ids=names.path(row["hash_ids"]),
+                arrival=at - first,
+                input_tokens=tokens,
+                output_tokens=max(1, row.count("output_length", 0)),
+                ids=names.path(some(row.names("hash_ids", tokens, 16), "hash_ids", row.where)),
                 parent=parent,
-                session=str(row["chat_id"] if parent is None else requests[parent].session),
+                session=own if parent is None else requests[parent].session,
             )
         )
-        asked[row["chat_id"]] = len(requests) - 1
+        asked[own] = len(requests) - 1
     return ordered(name, 16, requests)
 
 
@@ -132,14 +144,20 @@ def plain_csv(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
     names = Names()
     requests: list[TraceRequest] = []
     latest: dict[str, int] = {}
-    for row in csv.DictReader(lines):
-        session = row.get("session") or ""
+    table = csv.DictReader(lines)
+    columns = table.fieldnames or ()
+    if missing := [column for column in COLUMNS if column not in columns]:
+        raise ValueError(f"its first line has no column {', '.join(missing)}")
+    for fields in table:
+        row = Row(fields, f"line {table.line_num}")
+        session = fields.get("session") or ""
+        tokens = row.count("input_tokens", 1)
         requests.append(
             TraceRequest(
-                arrival=float(row["arrival_s"]),
-                input_tokens=int(row["input_tokens"]),
-                output_tokens=max(1, int(row["output_tokens"])),
-                ids=names.path(row["block_ids"].split()),
+                arrival=row.number("arrival_s"),
+                input_tokens=tokens,
+                output_tokens=max(1, row.count("output_tokens", 0)),
+                ids=names.path(some(row.names("block_ids", tokens, 16), "block_ids", row.where)),
                 parent=latest.get(session) if session else None,
                 session=session,
             )
@@ -156,6 +174,21 @@ FORMATS: Mapping[str, Callable[[str, Iterable[str], int, int], Trace]] = Mapping
 def _only_one(name: str, copies: int) -> None:
     if copies != 1:
         raise ValueError(f"{name}: its requests cannot be told apart by session, so it cannot be multiplied")
+
+
+def _session(row: Row, unit: int) -> dict[str, Any]:
+    """All that is read of it, checked. Raises ValueError."""
+    row.get("id")
+    if row.count("block_size", 1) != unit:
+        raise ValueError(f"{row.where}: blocks of {row.get('block_size')} tokens, {unit} were expected")
+    row.count("tool_tokens", 0)
+    row.count("system_tokens", 0)
+    for request in row.rows("requests", "requests"):
+        request.number("t")
+        request.number("api_time", 0.0)
+        request.count("out", 0)
+        request.names("hash_ids", request.count("in", 1), unit)
+    return dict(row.fields)
 
 
 def _pause(rows: list[dict[str, Any]], number: int) -> float:

@@ -82,6 +82,13 @@ def points(rows: Sequence[Row]) -> list[list[Row]]:
     return list(groups.values())
 
 
+def picture_kinds() -> list[str]:
+    """Endings of names of files that can be drawn. Raises ImportError without matplotlib."""
+    from matplotlib.figure import Figure
+
+    return sorted(Figure().canvas.get_supported_filetypes())
+
+
 def draw(rows: Sequence[Row], path: Path) -> None:
     """TTFT p50 and p99 over the rate, one line a policy, seeds averaged; one row of panels for each fleet.
     Needs matplotlib."""

@@ -59,14 +59,19 @@ class Names:
 
 
 def ordered(name: str, unit: int, requests: Sequence[TraceRequest]) -> Trace:
-    """Sorted by arrival, parents renumbered."""
+    """Sorted by arrival, parents renumbered; time begins with the first."""
     order = sorted(range(len(requests)), key=lambda number: (requests[number].arrival, number))
     place = {number: new for new, number in enumerate(order)}
+    begin = requests[order[0]].arrival if order else 0.0
     return Trace(
         name,
         unit,
         tuple(
-            replace(requests[number], parent=None if parent is None else place[parent])
+            replace(
+                requests[number],
+                arrival=requests[number].arrival - begin,
+                parent=None if parent is None else place[parent],
+            )
             for number in order
             for parent in (requests[number].parent,)
         ),

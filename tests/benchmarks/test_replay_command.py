@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from benchmarks.replay.__main__ import main
+from benchmarks.replay.floor import PooledFleet
 from gateway.routing.registry import POLICIES
 
 CSV = """arrival_s,input_tokens,output_tokens,block_ids,session
@@ -68,17 +72,64 @@ def test_every_policy_and_rate_gives_a_row(
     [
         (("--policy", "nosuch"), "unknown policy 'nosuch'; there are: estimated_ttft"),
         (("--policy", "estimated_ttft:nope=1"), "has no parameter 'nope'"),
-        (("--policy", "estimated_ttft:work_weight=x"), "could not convert string to float: 'x'"),
-        (("--rate", "0"), "nobody asks at a rate of zero"),
+        (("--policy", "estimated_ttft:work_weight=x"), "work_weight='x' is no finite number of 0 or more"),
+        (("--policy", "estimated_ttft:work_weight=-1"), "work_weight='-1' is no finite number of 0 or more"),
+        (("--policy", "floor;product:work_weight=nan"), "work_weight='nan' is no finite number of 0 or more"),
+        (("--policy", "estimated_ttft:work_weight"), "work_weight='' is no finite number of 0 or more"),
+        (("--rate", "0"), "0 is no rate: a finite number above 0 is"),
+        (("--rate", "1,nan"), "nan is no rate: a finite number above 0 is"),
+        (("--rate", "inf"), "inf is no rate: a finite number above 0 is"),
         (("--rate", "fast"), "could not convert string to float: 'fast'"),
+        (("--event-delay", "nan"), "nan is not a finite number"),
+        (("--placement-delay", "inf"), "inf is not a finite number"),
+        (("--load-interval", "nan"), "nan is not a finite number"),
+        (("--slo-ttft", "nan"), "nan is not a finite number"),
+        (("--slo-tpot", "inf"), "inf is not a finite number"),
+        (("--max-ttft", "nan"), "nan is not a finite number"),
+        (("--profile", "fast*x"), "how many of 'fast'? 'x' is no whole number"),
         (("--profile", "nosuch"), "no simulated engine is called 'nosuch': there are h100-8b"),
         (("--limit", "1"), "has no two requests at different times"),
-        (("--format", "bailian"), "is no bailian trace"),
+        (("--format", "bailian"), "is no bailian trace: line 1 is no JSON"),
+        (
+            ("--longest", "40"),
+            "none of the 4 requests of t is left: the shortest has 50 tokens in all, 40 are the most",
+        ),
+        (
+            ("--blocks-per-worker", "3"),
+            "none of the 4 requests of t is left: the shortest has 50 tokens in all, 47 are the most",
+        ),
+        (("--skip", "4"), "is left: the shortest has 50 tokens in all, 1023 are the most"),
+        (("--plot", "x.xyz"), "x.xyz is no kind of picture; its end is to be one of "),
+        (("--plot", "x"), "x is no kind of picture"),
+        (("--plot", "/dev/null/x.png"), "/dev/null/x.png cannot be written: /dev/null is no folder"),
+        (("--json", "/dev/null/x.json"), "/dev/null/x.json cannot be written: /dev/null is no folder"),
     ],
 )
 def test_a_mistake_is_named_before_anything_is_computed(
-    traces: Path, given: tuple[str, ...], said: str
+    traces: Path, given: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def never(*_args: object) -> None:
+        raise AssertionError("a fleet was replayed")
+
+    monkeypatch.setattr(PooledFleet, "run", never)
     told = CliRunner().invoke(main, [str(traces / "t.csv"), "--format", "csv", *SMALL, *given])
-    assert told.exit_code != 0
+    assert told.exit_code == 2
     assert said in " ".join(told.output.split())
+
+
+def test_a_damaged_trace_is_one_line_and_no_traceback(traces: Path) -> None:
+    """As a shell sees it."""
+    (traces / "cut.csv.gz").write_bytes(gzip.compress(CSV.encode())[:40])
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.replay",
+        str(traces / "cut.csv.gz"),
+        "--format",
+        "csv",
+        *SMALL,
+    ]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout) == (2, "")
+    (line,) = told.stderr.splitlines()
+    assert line.startswith(f"Error: {traces}/cut.csv.gz is damaged, or only a part of its .gz: ")
