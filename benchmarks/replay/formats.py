@@ -34,6 +34,8 @@ def load(path: Path, kind: str, *, copies: int = 1, seed: int = 0) -> Trace:
     or has no requests; it says which line to mend."""
     if kind not in FORMATS:
         raise ValueError(f"unknown trace format {kind!r}; there are {', '.join(FORMATS)}")
+    if copies != 1 and kind != "agentic":
+        raise ValueError(f"{path}: its requests cannot be told apart by session, so it cannot be multiplied")
     opener = gzip.open if path.suffix == ".gz" else open
     # a spreadsheet's CSV begins with a mark that is none of its first column's name
     with opener(path, "rt", encoding="utf-8-sig") as lines:
@@ -52,7 +54,6 @@ def load(path: Path, kind: str, *, copies: int = 1, seed: int = 0) -> Trace:
 
 def mooncake(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
     unit = 512
-    _only_one(name, copies)
     rows = list(json_rows(lines))
     in_tick: dict[float, int] = {}
     for row in rows:
@@ -116,7 +117,6 @@ def agentic(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
 
 
 def bailian(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
-    _only_one(name, copies)
     names = Names()
     requests: list[TraceRequest] = []
     asked: dict[str, int] = {}
@@ -140,7 +140,6 @@ def bailian(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
 
 
 def plain_csv(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
-    _only_one(name, copies)
     names = Names()
     requests: list[TraceRequest] = []
     latest: dict[str, int] = {}
@@ -169,11 +168,6 @@ def plain_csv(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
 FORMATS: Mapping[str, Callable[[str, Iterable[str], int, int], Trace]] = MappingProxyType(
     {"mooncake": mooncake, "agentic": agentic, "bailian": bailian, "csv": plain_csv}
 )
-
-
-def _only_one(name: str, copies: int) -> None:
-    if copies != 1:
-        raise ValueError(f"{name}: its requests cannot be told apart by session, so it cannot be multiplied")
 
 
 def _session(row: Row, unit: int) -> dict[str, Any]:

@@ -98,6 +98,10 @@ def test_every_policy_and_rate_gives_a_row(
             ("--blocks-per-worker", "3"),
             "none of the 4 requests of t is left: the shortest has 50 tokens in all, 47 are the most",
         ),
+        (
+            ("--copies", "2"),
+            "t.csv: its requests cannot be told apart by session, so it cannot be multiplied",
+        ),
         (("--skip", "4"), "is left: the shortest has 50 tokens in all, 1023 are the most"),
         (("--plot", "x.xyz"), "x.xyz is no kind of picture; its end is to be one of "),
         (("--plot", "x"), "x is no kind of picture"),
