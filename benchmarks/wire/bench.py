@@ -20,6 +20,8 @@ from benchmarks.wire.load import Result, http_request, run, saturate
 from benchmarks.wire.routers import Part, Ports, Router
 
 CHUNKS, INTERVAL = 100, 0.02
+HALF_S = 20.0
+"""Seconds at half load, at least: of a hundred requests a 99th percentile is the luck of one."""
 CONNECTIONS = 32
 """That ask again at once, for the throughput."""
 _WORDS = "the quick brown fox jumps over the lazy dog and looks at what the engine says about it"
@@ -195,7 +197,8 @@ class _Turn:
 
     def _first(self, figures: Figures) -> None:
         self._low(figures, "stream", stream=True)
-        half = self._load(8000, rate=self._half(figures), seconds=self._seconds, count=512, stream=True)
+        seconds = max(self._seconds, HALF_S)
+        half = self._load(8000, rate=self._half(figures), seconds=seconds, count=512, stream=True)
         _latency(figures, "half_8000", half)
         figures["failed_half"] = half.failed
 
