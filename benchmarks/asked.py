@@ -57,24 +57,27 @@ def count(text: str) -> int:
 
 def seconds(text: str) -> float:
     """An argparse type: more than none."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not (isfinite(number) and number > 0):
+    number = _number(text)
+    if not number > 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
     return number
 
 
 def amount(text: str) -> float:
     """An argparse type: none or more."""
+    number = _number(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+    return number
+
+
+def _number(text: str) -> float:
+    """Below 0 where it is none, or not finite."""
     try:
         number = float(text)
     except ValueError:
-        number = -1.0
-    if not (isfinite(number) and number >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
-    return number
+        return -1.0
+    return number if isfinite(number) else -1.0
 
 
 def cores(text: str) -> tuple[str, str]:

@@ -2,8 +2,9 @@
 
     make steps                         a table, also in docs/performance.md
     python -m benchmarks.steps --requests 1000 --turns 5
+    python -m benchmarks.steps --tokens 8000 --requests 200
 
-With fewer requests, rounds or turns than usual it is the table alone.
+With fewer requests, rounds or turns than usual, or other prompts, it is the table alone.
 
 A step is what its functions do, less what other steps do within: whatever is called outside of all of them is
 the loop's, its sockets' and the kernel's. Calls are exact and don't mind a busy machine. CPU is the thread's,
@@ -32,6 +33,7 @@ from benchmarks.wire.bench import prompts
 from benchmarks.wire.report import ROOT
 from benchmarks.wire.routers import python_of
 
+TOKENS = 200
 USUAL = {"requests": 500, "rounds": 5, "turns": 3}
 Row = tuple[str, float, float, float]
 """Step; of one request its calls of Python, its calls of C, its CPU in µs."""
@@ -102,8 +104,8 @@ async def timed(requests: list[bytes], rounds: int) -> Time:
     return best
 
 
-async def play(requests: int, rounds: int, turns: int) -> list[Row]:
-    asked = prompts(200, requests, stream=False)
+async def play(requests: int, rounds: int, turns: int, tokens: int) -> list[Row]:
+    asked = prompts(tokens, requests, stream=False)
     times, plains = [], []
     for _ in range(turns):  # in turns, for the machine may slow down meanwhile
         times.append(await timed(asked, rounds))
@@ -130,7 +132,7 @@ def page(rows: list[Row]) -> str:
 
 def whole(given: Mapping[str, int]) -> bool:
     """As good as what the page tells of."""
-    return all(given[name] >= least for name, least in USUAL.items())
+    return given["tokens"] == TOKENS and all(given[name] >= least for name, least in USUAL.items())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -145,12 +147,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=USUAL["turns"],
         help="with the clocks and without, each so many times",
     )
+    parser.add_argument("--tokens", type=asked.count, default=TOKENS, help="about so many in each prompt")
     parser.add_argument("--page", action="store_true", help="write the page after a shorter run as well")
     args = parser.parse_args(argv)
     page_too = args.page or whole(vars(args))
     if not page_too:
-        print("shorter than usual, so the page stays as it is: --page writes it")
-    rows = uvloop.run(play(args.requests, args.rounds, args.turns))
+        print("not the usual run, so the page stays as it is: --page writes it")
+    rows = uvloop.run(play(args.requests, args.rounds, args.turns, args.tokens))
     told = (
         f"{time.strftime('%Y-%m-%d')}: Python {python_of(sys.executable)}; "
         f"load average {os.getloadavg()[0]:.1f}."

@@ -107,7 +107,7 @@ class Replica:
         notes = Notes(
             ahead_tokens=load.all_waiting_tokens,
             unit=size,
-            held_blocks=self._index.held_depth(worker, cacheable),
+            held_blocks=self._index.held_depth(worker, cacheable[: matched[winner] // size]),
         )
         lease = Lease.take(
             load,

@@ -14,19 +14,16 @@ from gateway.types import BlockKey
 
 RUN = 64
 """Blocks in a run. What is left of a prompt behind its last whole run is hashed each time."""
-MOST_RUNS = 2048
-"""Some 15 MB: a run is 4 KiB of tokens and 64 keys, which the index keeps as well."""
+MOST_BYTES = 8 * 1024 * 1024
+"""Of tokens: 2,048 runs of blocks of 16. Their keys take another half of it; the index keeps most, too."""
 
 
 class KnownRuns:
-    """Of the runs that were asked for last, `most` are kept."""
+    """Of the runs that were asked for last, `most_bytes` of tokens are kept, whatever the size of a block."""
 
-    def __init__(self, most: int = MOST_RUNS) -> None:
-        self._most = most
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._room = most_bytes
         self._runs: OrderedDict[tuple[BlockKey, bytes], tuple[bytes, list[BlockKey]]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._runs)
 
     def keys(
         self,
@@ -59,9 +56,13 @@ class KnownRuns:
         for first in range(0, len(new) // RUN * RUN, RUN):  # what follows something new is new
             run = packed[start : start + size]
             keys = new[first : first + RUN]
+            if runs.pop((parent, run[:width]), None) is not None:  # one that begins alike
+                self._room += size
             runs[parent, run[:width]] = run, keys
+            self._room -= size
             parent = keys[-1]
             start += size
-        while len(runs) > self._most:
-            runs.popitem(last=False)
+        while self._room < 0:
+            _, (gone, _) = runs.popitem(last=False)
+            self._room += len(gone)
         return found + new if found else new

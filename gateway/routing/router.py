@@ -289,7 +289,9 @@ class Router:
             media=reading.media,
             ahead_tokens=load.waiting_tokens + load.peer_waiting_tokens,
             unit=reading.target.unit,
-            held_blocks=self._index.held_depth(worker.id, reading.prompts[0].cacheable)
+            held_blocks=self._index.held_depth(
+                worker.id, reading.prompts[0].cacheable[: matched // reading.target.unit]
+            )
             if matched and len(reading.prompts) == 1
             else 0,
             placed=self._promises.make(worker, reading, matched, now),

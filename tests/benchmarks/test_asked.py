@@ -123,11 +123,12 @@ def test_a_live_study_is_whole_without_options(given: str, found: bool) -> None:
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        ({"requests": 500, "rounds": 5, "turns": 3}, True),
-        ({"requests": 501, "rounds": 6, "turns": 4}, True),
-        ({"requests": 10, "rounds": 5, "turns": 3}, False),
-        ({"requests": 500, "rounds": 1, "turns": 3}, False),
-        ({"requests": 500, "rounds": 5, "turns": 1}, False),
+        ({"tokens": 200, "requests": 500, "rounds": 5, "turns": 3}, True),
+        ({"tokens": 200, "requests": 501, "rounds": 6, "turns": 4}, True),
+        ({"tokens": 200, "requests": 10, "rounds": 5, "turns": 3}, False),
+        ({"tokens": 200, "requests": 500, "rounds": 1, "turns": 3}, False),
+        ({"tokens": 200, "requests": 500, "rounds": 5, "turns": 1}, False),
+        ({"tokens": 8000, "requests": 500, "rounds": 5, "turns": 3}, False),
     ],
 )
 def test_steps_are_whole_with_as_many_as_usual(given: dict[str, int], found: bool) -> None:

@@ -34,13 +34,13 @@ def tokens(count: int, seed: int) -> array[int]:
     most=st.integers(1, 8),
 )
 def test_they_are_the_same(prompts: list[tuple[int, int, int, int | None, bool]], most: int) -> None:
-    runs = KnownRuns(most)
+    runs = KnownRuns(most * RUN * 4 * 4)
     for number, (begins, of_it, new, max_blocks, other) in enumerate(prompts):
         packed = pack_tokens(tokens(3 * RUN * 4, begins)[:of_it] + tokens(new, 100 + number))
         root = OTHER_ROOT if other else ROOT
         found = runs.keys(root, packed, block_size=4, max_blocks=max_blocks)
         assert found == block_keys(root, packed, block_size=4, max_blocks=max_blocks)
-        assert len(runs) <= most
+        assert len(runs._runs) <= most
 
 
 def test_a_run_that_begins_as_another_is_not_that_one() -> None:
@@ -60,8 +60,26 @@ def test_what_the_caller_does_with_its_keys_changes_no_others() -> None:
 
 
 def test_the_last_used_are_kept() -> None:
-    runs = KnownRuns(2)
+    runs = KnownRuns(2 * RUN * 16 * 4)
     first, second, third = (pack_tokens(tokens(RUN * 16, seed)) for seed in (1, 2, 3))
     for packed in (first, second, first, third):
         runs.keys(ROOT, packed)
     assert [name[1] for name in runs._runs] == [first[:64], third[:64]]
+
+
+def test_larger_blocks_take_no_more_memory() -> None:
+    """A run of 64 blocks of 256 tokens is 64 KiB."""
+    runs = KnownRuns(200_000)
+    for seed in range(8):
+        runs.keys(ROOT, pack_tokens(tokens(RUN * 256, seed)), block_size=256)
+    assert sum(len(run) for run, _ in runs._runs.values()) == 3 * 65_536
+
+
+def test_of_runs_that_begin_alike_the_last_one_is_kept_and_counted_once() -> None:
+    runs, prompt = KnownRuns(2 * RUN * 16 * 4), tokens(RUN * 16, 1)
+    other = pack_tokens(tokens(RUN * 16, 2))
+    runs.keys(ROOT, other)
+    for last in range(5):
+        prompt[-1] = last
+        runs.keys(ROOT, pack_tokens(prompt))
+    assert [run for run, _ in runs._runs.values()] == [other, pack_tokens(prompt)]
