@@ -9,16 +9,36 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Generic, Self, TypeVar, cast
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Exemplar
+from prometheus_client.samples import Exemplar, Sample
 from prometheus_client.utils import floatToGoString
 
 _MOST_EXEMPLAR = 128
 """Characters of an exemplar's labels, names and values (OpenMetrics)."""
+
+
+class _Later:
+    """Samples that are made anew whenever somebody goes through them."""
+
+    def __init__(self, make: Callable[[], Iterator[Sample]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def later(family: Metric, make: Callable[[], Iterator[Sample]]) -> Metric:
+    """`family` with the samples of `make`, as they are asked for: those of a hundred workers take a tenth of
+    a second, so who reads them can pause. `make` must not look at what changes meanwhile."""
+    family.samples = cast(list[Sample], _Later(make))  # nobody does more than go through them
+    return family
 
 
 class Count:
@@ -34,6 +54,12 @@ class Count:
         if amount < 0:
             raise ValueError("counters only grow")
         self.value += amount
+
+    def still(self) -> Self:
+        """As it is now."""
+        made = type(self)()
+        made.value = self.value
+        return made
 
 
 class Spread:
@@ -54,6 +80,13 @@ class Spread:
         self.total += value
         if exemplar and sum(len(k) + len(v) for k, v in exemplar.items()) <= _MOST_EXEMPLAR:
             self.exemplars[bucket] = Exemplar(dict(exemplar), value, time.time())
+
+    def still(self) -> Self:
+        """As it is now."""
+        made = type(self)(self.bounds)
+        made.counts, made.total = self.counts.copy(), self.total
+        made.exemplars = self.exemplars.copy()
+        return made
 
 
 Series = TypeVar("Series", Count, Spread)
@@ -90,16 +123,20 @@ class _Family(Collector, Generic[Series]):
         return [self._family()]
 
     def collect(self) -> Iterable[Metric]:
-        family = self._family()
-        for key, series in self._series.items():
-            self._add(family, key, series)
-        return [family]
+        """What all series are at this moment."""
+        now = [(key, series.still()) for key, series in self._series.items()]
+
+        def samples() -> Iterator[Sample]:
+            for key, series in now:
+                yield from self._samples(dict(zip(self.label_names, key, strict=True)), series)
+
+        return [later(self._family(), samples)]
 
     @abstractmethod
     def _family(self) -> Metric: ...
 
     @abstractmethod
-    def _add(self, family: Metric, key: tuple[str, ...], series: Series) -> None: ...
+    def _samples(self, labels: dict[str, str], series: Series) -> Iterator[Sample]: ...
 
 
 class Counter(_Family[Count]):
@@ -115,8 +152,8 @@ class Counter(_Family[Count]):
     def _family(self) -> Metric:
         return CounterMetricFamily(self.name, self.text, labels=self.label_names)
 
-    def _add(self, family: Metric, key: tuple[str, ...], series: Count) -> None:
-        family.add_sample(f"{self.name}_total", dict(zip(self.label_names, key, strict=True)), series.value)
+    def _samples(self, labels: dict[str, str], series: Count) -> Iterator[Sample]:
+        yield Sample(f"{self.name}_total", labels, series.value)
 
 
 class Histogram(_Family[Spread]):
@@ -136,12 +173,11 @@ class Histogram(_Family[Spread]):
     def _family(self) -> Metric:
         return HistogramMetricFamily(self.name, self.text, labels=self.label_names)
 
-    def _add(self, family: Metric, key: tuple[str, ...], series: Spread) -> None:
-        labels = dict(zip(self.label_names, key, strict=True))
+    def _samples(self, labels: dict[str, str], series: Spread) -> Iterator[Sample]:
         below = 0
         for bucket, end in enumerate(self._ends):
             below += series.counts[bucket]
             exemplar = series.exemplars.get(bucket)
-            family.add_sample(f"{self.name}_bucket", {**labels, "le": end}, below, exemplar=exemplar)
-        family.add_sample(f"{self.name}_count", labels, below)
-        family.add_sample(f"{self.name}_sum", labels, series.total)
+            yield Sample(f"{self.name}_bucket", {**labels, "le": end}, below, exemplar=exemplar)
+        yield Sample(f"{self.name}_count", labels, below)
+        yield Sample(f"{self.name}_sum", labels, series.total)

@@ -6,15 +6,17 @@ that state when Prometheus scrapes (`LiveState`), so that they can't drift from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
-from gateway.meters import Count, Counter, Histogram, Spread
+from gateway.meters import Count, Counter, Histogram, Spread, later
 from gateway.types import Reason
 
 TTFT_SECONDS = (
@@ -400,6 +402,10 @@ class LiveState(Collector):
         for gauge in self._read():
             kind = CounterMetricFamily if gauge.counts else GaugeMetricFamily
             family = kind(gauge.name, gauge.text, labels=gauge.labels)
-            for labels, value in gauge.values:
-                family.add_metric(labels, value)
-            yield family
+            yield later(family, partial(_samples, gauge, list(gauge.values)))
+
+
+def _samples(gauge: Gauge, values: Sequence[tuple[tuple[str, ...], float]]) -> Iterator[Sample]:
+    name = f"{gauge.name}_total" if gauge.counts else gauge.name
+    for labels, value in values:
+        yield Sample(name, dict(zip(gauge.labels, labels, strict=True)), value)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Query, Request
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
 
 from gateway.errors import Overloaded, Unavailable
 
@@ -44,8 +45,8 @@ def doctor_routes(closing: Callable[[], bool], looked_at: LookedAt = itself) -> 
         if closing():
             raise Unavailable("shutting down")
 
-    @routes.post("/admin/doctor", tags=["advice"])
-    async def examine(request: Request, window: Window = 5.0) -> dict[str, Any]:
+    @routes.post("/admin/doctor", tags=["advice"], response_model=dict[str, Any])
+    async def examine(request: Request, window: Window = 5.0) -> Response:
         """Watches, then answers the same as `prefix-gateway doctor --json`. One run at a time."""
         if one_run.locked():
             raise Overloaded("the doctor is looking already: one run at a time", retry_after=window)
@@ -64,6 +65,10 @@ def doctor_routes(closing: Callable[[], bool], looked_at: LookedAt = itself) -> 
                 progress=go_on,
                 admin_transport=transport,
             )
-            return document(facts, await asyncio.to_thread(diagnose, facts))
+
+            def judged() -> bytes:
+                return msgspec.json.encode(document(facts, diagnose(facts)))
+
+            return Response(await asyncio.to_thread(judged), media_type="application/json")
 
     return routes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from itertools import chain
 from typing import Any
 
 import httpx
@@ -53,9 +54,13 @@ async def watch(
     UpstreamConnectError or UpstreamProtocolError where it does not. `admin_transport` carries what is asked
     of `admin_urls`, in place of the network: a gateway that looks at itself."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
+    # to read the certificates takes some twenty milliseconds
+    trust = await asyncio.to_thread(httpx.create_ssl_context, trust_env=False)
     async with (
-        httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S, transport=admin_transport) as admin,
-        httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S) as client,
+        httpx.AsyncClient(
+            trust_env=False, timeout=TIMEOUT_S, transport=admin_transport, verify=trust
+        ) as admin,
+        httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S, verify=trust) as client,
     ):
         asker = _Asker(admin, headers)
         urls = [url.rstrip("/") for url in admin_urls]
@@ -66,10 +71,9 @@ async def watch(
         began = time.monotonic()
         while True:
             now = time.monotonic()
-            await asyncio.gather(
-                *(_scrape(admin, r, now, GATEWAY_METRICS, headers) for r in replicas),
-                *(_scrape(client, e, now, ENGINE_METRICS, {}) for e in engines),
-            )
+            of_replicas = (_scrape(admin, r, now, GATEWAY_METRICS, headers) for r in replicas)
+            of_engines = (_scrape(client, e, now, ENGINE_METRICS, {}) for e in engines)
+            await begun_in_turn(chain(of_replicas, of_engines))
             progress(min(now - began, window), window)
             if now - began >= window:
                 break
@@ -81,6 +85,15 @@ async def watch(
             ],
             engines=[_engine(target, models[target.url]) for target in engines],
         )
+
+
+async def begun_in_turn(questions: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All at the same time, but not begun at one go: to begin a hundred would hold up a gateway that looks at
+    itself."""
+    async with asyncio.TaskGroup() as tasks:
+        for question in questions:
+            tasks.create_task(question)
+            await asyncio.sleep(0)
 
 
 def _engine(target: _Target, model: str) -> Engine:
@@ -109,7 +122,9 @@ async def _scrape(
         # a long text of a large fleet, and streams go through this loop where the gateway looks at itself
         # of the gateway's own histograms no rule asks for a quantile, and their buckets are most of it
         buckets = prefixes != GATEWAY_METRICS
-        target.scrapes.append(await asyncio.to_thread(parse, answer.text, at, prefixes, buckets=buckets))
+        target.scrapes.append(
+            await asyncio.to_thread(lambda: parse(answer.text, at, prefixes, buckets=buckets))
+        )
     else:
         target.error = f"/metrics answers {answer.status_code}"
 

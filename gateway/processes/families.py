@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 from prometheus_client.core import Metric
-from prometheus_client.samples import Exemplar
+from prometheus_client.samples import Exemplar, Sample
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
@@ -43,10 +43,14 @@ def families_of(metrics: Iterable[Metric]) -> list[Family]:
             metric.name,
             metric.type,
             metric.documentation,
-            [Reading(s.name, s.labels, s.value, _mark(s.exemplar)) for s in metric.samples],
+            [reading_of(sample) for sample in metric.samples],
         )
         for metric in metrics
     ]
+
+
+def reading_of(sample: Sample) -> Reading:
+    return Reading(sample.name, sample.labels, sample.value, _mark(sample.exemplar))
 
 
 def metrics_of(families: Iterable[Family]) -> Iterable[Metric]:

@@ -87,7 +87,7 @@ async def _events(
     snapshots: Snapshots, decisions: Decisions, closing: Callable[[], bool], number: int
 ) -> AsyncIterator[bytes]:
     while not closing():
-        yield b"event: state\ndata: " + snapshots.json() + b"\n\n"
+        yield b"event: state\ndata: " + await snapshots.json() + b"\n\n"
         rows = decisions.since(number)
         if rows:
             number = rows[-1]["number"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -41,15 +42,23 @@ class Snapshots:
         self._clock = clock
         self._made = float("-inf")
         self._json = b""
+        self._reading = asyncio.Lock()
 
-    def json(self) -> bytes:
-        now = self._clock()
-        if now - self._made >= FRESH_S:
-            self._json, self._made = msgspec.json.encode(self._read()), now
-        return self._json
+    async def json(self) -> bytes:
+        async with self._reading:
+            now = self._clock()
+            if now - self._made >= FRESH_S:
+                self._json, self._made = msgspec.json.encode(await self._read()), now
+            return self._json
 
-    def _read(self) -> dict[str, Any]:
+    async def _read(self) -> dict[str, Any]:
+        """Each of it takes a millisecond or some where a hundred workers are busy: requests go between."""
         recent = self._window.recent()
+        await asyncio.sleep(0)
+        series = []
+        for step in smoothed(self._window.series()):
+            series.append(_point(step))
+            await asyncio.sleep(0)
         index = self._view.index()
         workers = self._view.workers()
         return {
@@ -59,7 +68,7 @@ class Snapshots:
             "queued": self._queued(),
             "in_flight": sum(w.load.requests for w in workers),
             "now": _now(recent, self._window.recent_s),
-            "series": [_point(step) for step in smoothed(self._window.series())],
+            "series": series,
             "workers": [_worker(w, recent.workers.get(w.id, OfWorker())) for w in workers],
             "index": {
                 "blocks": index.blocks,

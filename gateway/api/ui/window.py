@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gateway.api.record import RequestRecord
 from gateway.types import Clock
@@ -60,6 +60,45 @@ class OfWorker:
     reported: int = 0
     cached: int = 0
 
+    def add(self, other: OfWorker, sign: int = 1) -> None:
+        self.requests += sign * other.requests
+        self.reported += sign * other.reported
+        self.cached += sign * other.cached
+
+
+class _Sums:
+    """What the steps of a stretch of time say of each worker, kept as steps come and go: to add up five
+    minutes of a hundred workers with every look would hold requests up."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, OfWorker] = {}
+        self._steps: deque[Step] = deque()
+
+    def of(self, steps: Iterable[Step], oldest: int, newest: int) -> dict[str, OfWorker]:
+        """Of those of `steps` (oldest first, none before `newest` changes any more) that are numbered from
+        `oldest` to `newest`. Neither may go back from call to call."""
+        known = self._steps[-1].number if self._steps else oldest - 1
+        last = Step()
+        for step in steps:
+            if step.number == newest:
+                last = step
+            elif step.number > known:
+                self._add(step, 1)
+                self._steps.append(step)
+        while self._steps and self._steps[0].number < oldest:
+            self._add(self._steps.popleft(), -1)
+        total = {worker: replace(counts) for worker, counts in self._sums.items()}
+        for worker, counts in last.workers.items():
+            total.setdefault(worker, OfWorker()).add(counts)
+        return total
+
+    def _add(self, step: Step, sign: int) -> None:
+        for worker, counts in step.workers.items():
+            mine = self._sums.setdefault(worker, OfWorker())
+            mine.add(counts, sign)
+            if not mine.requests:
+                del self._sums[worker]
+
 
 @dataclass(slots=True)
 class Step:
@@ -78,24 +117,17 @@ class Step:
     workers: dict[str, OfWorker] = field(default_factory=dict)
 
     def add(self, other: Step) -> None:
-        for name in (
-            "requests",
-            "failed",
-            "prompt",
-            "reusable",
-            "promised",
-            "reported",
-            "cached",
-            "generated",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        """All but what is counted by worker."""
+        self.requests += other.requests
+        self.failed += other.failed
+        self.prompt += other.prompt
+        self.reusable += other.reusable
+        self.promised += other.promised
+        self.reported += other.reported
+        self.cached += other.cached
+        self.generated += other.generated
         for share, times in other.ttft.items():
             self.ttft.setdefault(share, Times()).merge(times)
-        for worker, counts in other.workers.items():
-            mine = self.workers.setdefault(worker, OfWorker())
-            mine.requests += counts.requests
-            mine.reported += counts.reported
-            mine.cached += counts.cached
 
 
 class LiveWindow:
@@ -105,6 +137,7 @@ class LiveWindow:
         self._clock = clock
         self._began = clock()
         self._steps: deque[Step] = deque(maxlen=STEPS)
+        self._sums = _Sums()
 
     def record(self, record: RequestRecord) -> None:
         step = self._now()
@@ -137,10 +170,11 @@ class LiveWindow:
 
     def recent(self) -> Step:
         """The last five minutes, put together."""
-        oldest = self._number() - RECENT
-        total = Step()
+        newest = self._number()
+        oldest = newest - RECENT + 1
+        total = Step(workers=self._sums.of(self._steps, oldest, newest))
         for step in self._steps:
-            if step.number > oldest:
+            if step.number >= oldest:
                 total.add(step)
         return total
 

@@ -58,6 +58,33 @@ def test_a_window_counts_tokens_and_forgets_them_after_five_minutes() -> None:
     assert sum(step.requests for step in series) == 3
 
 
+def test_what_each_worker_answered_follows_the_last_five_minutes_at_every_look() -> None:
+    now = Now()
+    window = LiveWindow(now)
+
+    def answered() -> dict[str, tuple[int, int]]:
+        return {worker: (c.requests, c.cached) for worker, c in window.recent().workers.items()}
+
+    window.record(record("a", matched=80))
+    assert answered() == {"a": (1, 80)}
+    window.record(record("a", matched=60))  # in the step that was looked at already
+    assert answered() == answered() == {"a": (2, 140)}
+    now.time += 100
+    window.record(record("a", matched=10))
+    window.record(record("b"))
+    assert answered() == {"a": (3, 150), "b": (1, 0)}
+    now.time += 195  # 295 s after the first two
+    assert answered() == {"a": (3, 150), "b": (1, 0)}
+    now.time += 5
+    assert answered() == {"a": (1, 10), "b": (1, 0)}
+    now.time += 50
+    window.record(record("b", matched=5))
+    now.time += 50  # 300 s after the third and fourth
+    assert answered() == {"b": (1, 5)}
+    now.time += 1000
+    assert answered() == {}
+
+
 def test_shares_are_those_of_the_metric() -> None:
     shares = [share_of(matched, 1000) for matched in (0, 1, 799, 800, 1000)]
     assert shares == ["cold", "partial", "partial", "warm", "warm"]

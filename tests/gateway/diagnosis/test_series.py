@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from gateway.diagnosis.collect import clock_offset
+from gateway.diagnosis.collect import begun_in_turn, clock_offset
 from gateway.diagnosis.series import Scrape, Series, parse
 
 FIRST = """
@@ -121,3 +123,24 @@ def test_an_http_date_tells_only_what_it_must(second: int, offset: float) -> Non
 def test_no_date_no_offset() -> None:
     assert clock_offset(None, 0, 0) is None
     assert clock_offset("yesterday", 0, 0) is None
+
+
+@pytest.mark.anyio
+async def test_questions_are_begun_one_a_turn_and_wait_for_each_other_at_the_end_alone() -> None:
+    begun, turns, all_begun = 0, [], asyncio.Event()
+
+    async def question() -> None:
+        nonlocal begun
+        begun += 1
+        await all_begun.wait()
+
+    async def request() -> None:
+        while begun < 100:
+            turns.append(begun)
+            await asyncio.sleep(0)
+        all_begun.set()
+
+    other = asyncio.create_task(request())
+    await begun_in_turn(question() for _ in range(100))
+    await other
+    assert turns == list(range(100))

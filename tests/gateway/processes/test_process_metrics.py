@@ -9,11 +9,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from gateway.api.exposition import SLICE
 from gateway.app import build
 from gateway.metrics import Gauge, LiveState
 from gateway.processes.ended import Ended, workers_in
 from gateway.processes.families import Family, Reading, families_of, metrics_of
-from gateway.processes.inside import families_in
+from gateway.processes.inside import families_in, packed
 from gateway.processes.merge import RULES, adds_up, merged
 from gateway.settings import Settings
 
@@ -137,9 +138,17 @@ def test_a_word_that_is_late_makes_nobody_less_than_nothing() -> None:
     assert value(families, "gateway_peer_inflight_requests") == 0
 
 
-def test_families_travel_whole() -> None:
-    families = [*process(requests={"a": 1}, seconds=[0.5], trace="t"), *gauges(x=float("inf"))]
-    assert families_in(msgspec.msgpack.encode(families)) == families
+@pytest.mark.anyio
+async def test_families_travel_whole() -> None:
+    many = {f"w{number}": number for number in range(3 * SLICE)}
+    families = [
+        *process(requests=many, seconds=[0.5], trace="t"), *gauges(x=float("inf")),
+        Family("nothing", "counter", "Never counted.", []),
+    ]  # fmt: skip
+    packed_bytes = await packed(Registry(families))  # type: ignore[arg-type]
+    assert families_in(packed_bytes) == families
+    # a supervisor of another version reads it as well: it is a list of families as msgpack has them
+    assert msgspec.msgpack.decode(packed_bytes) == msgspec.msgpack.decode(msgspec.msgpack.encode(families))
 
 
 @pytest.mark.anyio
