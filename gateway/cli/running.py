@@ -10,11 +10,12 @@ from gateway.settings import Settings
 
 def run(
     settings: Settings, read_settings: ReadSettings, on_ready: OnReady | None = None, log: Path | None = None
-) -> None:
-    """Serves until a signal. Raises ConfigError. `log` is where this process logs to, if not to stderr."""
+) -> int:
+    """Serves until a signal. Raises ConfigError. `log` is where this process logs to, if not to stderr.
+    Returns the exit code: 1 where a process had to be killed at the end."""
     if settings.processes == 1:
         serve(settings, on_ready, read_settings)
-    else:
-        from gateway.processes.run import serve_processes  # which takes a while, and is nothing to one alone
+        return 0
+    from gateway.processes.run import serve_processes  # which takes a while, and is nothing to one alone
 
-        serve_processes(settings, on_ready, read_settings, log)
+    return 0 if serve_processes(settings, on_ready, read_settings, log) else 1

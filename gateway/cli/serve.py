@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -29,4 +30,4 @@ def command(**given: Any) -> None:
             "`prefix-gateway up` starts workers of its own"
         )
     configure(settings.log_level, access=settings.access_log)
-    run(settings, read_settings=lambda: settings_from(dict(given)))
+    sys.exit(run(settings, read_settings=lambda: settings_from(dict(given))))

@@ -55,12 +55,13 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
         count, model, worker_args, base_port=settings.port, run_dir=run_dir, console=console
     ) as workers:
         specs = tuple(f"{w.url},events={w.events},replay={w.replay}" for w in workers)
-        run(
+        code = run(
             settings.model_copy(update={"workers": specs}),
             on_ready=lambda url, admin: _announce(url, admin, workers, run_dir),
             read_settings=lambda: settings_from(dict(given)).model_copy(update={"workers": specs}),
             log=log,
         )
+    sys.exit(code)
 
 
 def _refuse_taken_ports(settings: Settings) -> None:

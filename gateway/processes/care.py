@@ -30,6 +30,8 @@ class Patience:
     """For changes made through admin that a ready process can't follow: a worker that it has not found."""
     hung: float = 30.0
     """Without a word."""
+    ending: float = 10.0
+    """Without a word, in one that was told to end and still has requests: it hears nobody."""
     know: float = 1.0
     """For word of the fleet's workers, before a process is started."""
     reload: float = 5.0
@@ -51,7 +53,7 @@ class Care:
         while (message := await member.channel.receive()) is not None:
             member.silence.broken()
             if isinstance(message, Last):
-                last = message
+                last, member.said_last = message, True
             elif isinstance(message, Beat):
                 member.unready, member.connections = message.unready, message.connections
                 if member.phase is Phase.STARTING:
@@ -77,14 +79,19 @@ class Care:
         while member.alive:
             await asyncio.sleep(LOOK_S)
             member.silence.look()
-            limit = self.patience.begin if member.phase is Phase.STARTING else self.patience.hung
-            if member.silence.seconds > limit:
+            if member.silence.seconds > self._longest_silence(member):
                 log.error(
                     "a process says nothing; it is killed",
                     extra={"number": member.number, "pid": member.process.pid},
                 )
-                member.kill()
+                member.give_up()
                 return
+
+    def _longest_silence(self, member: Member) -> float:
+        if member.phase is Phase.STARTING:
+            return self.patience.begin
+        ending = member.phase is Phase.DRAINING and not member.said_last
+        return self.patience.ending if ending else self.patience.hung
 
     async def tend(self, member: Member) -> None:
         """Brings it to serve, and makes up for what it has missed."""

@@ -48,6 +48,10 @@ class Member:
     connections: int = 0
     refused: str | None = None
     """Why it could not begin."""
+    said_last: bool = False
+    """It has served its last request and closes what it has."""
+    given_up: bool = False
+    """It did not end as it was told to, or hung: it was killed."""
     behind: list[Write] = field(default_factory=list)
     """What it has not done yet of what was changed through admin."""
     behind_since: float | None = None
@@ -79,6 +83,10 @@ class Member:
     @property
     def ready(self) -> bool:
         return self.not_ready is None
+
+    def give_up(self) -> None:
+        self.given_up = True
+        self.kill()
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -46,17 +46,18 @@ def serve_processes(
     on_ready: OnReady | None = None,
     read_settings: ReadSettings | None = None,
     log_file: Path | None = None,
-) -> None:
-    """As `gateway.serving.serve`, with `settings.processes` processes, which log to `log_file` or stderr."""
+) -> bool:
+    """As `gateway.serving.serve`, with `settings.processes` processes, which log to `log_file` or stderr.
+    False where one of them did not end as it was told to."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     allow_open_files(settings.max_connections)  # the processes inherit it
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, on_ready, read_settings or (lambda: settings), log_file))
+        return runner.run(_serve(settings, on_ready, read_settings or (lambda: settings), log_file))
 
 
 async def _serve(
     settings: Settings, on_ready: OnReady | None, read_settings: ReadSettings, log_file: Path | None
-) -> None:
+) -> bool:
     security = secure(settings, LocalLimiter(time.monotonic), _Nobody())
     public_socket = bind(settings.host, settings.port, "--port")
     admin_socket = bind(settings.admin_host, settings.resolved_admin_port, "--admin-port")
@@ -86,8 +87,9 @@ async def _serve(
         finally:
             await signals.close()
             public_socket.close()
-            await supervisor.stop()
+            in_order = await supervisor.stop()
             await _end(admin, admin_task)
+        return in_order
 
 
 def _private_folder() -> tempfile.TemporaryDirectory[str]:

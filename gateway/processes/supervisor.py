@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -59,19 +59,28 @@ class Supervisor:
                 partial(self._keep, number), "keeper", number, "a process that ends is not started again"
             )
 
-    async def stop(self) -> None:
-        """All drain at once, within what settings allow; what does not end then is killed."""
+    async def stop(self) -> bool:
+        """All drain at once, within what settings allow; what hangs, or does not end then, is killed. False
+        where something was."""
         self.crew.stopping = True
-        for member in list(self.crew.members):
+        members = list(self.crew.members)
+        for member in members:
             self._tell_to_end(member, replaced=False)
         margin = self.care.patience.margin
         allowed = self.settings.settle + self.settings.shutdown_grace + margin
         if not await self.crew.until(lambda: not self.crew.members, allowed):
-            self.kill()
+            for member in self.crew.members:
+                member.give_up()
             await self.crew.until(lambda: not self.crew.members, margin)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        killed = sorted(member.number for member in members if member.given_up)
+        if killed:
+            log.error(
+                "processes did not end as they were told to; they were killed", extra={"numbers": killed}
+            )
+        return not killed
 
     def kill(self) -> None:
         for member in self.crew.members:
@@ -104,12 +113,24 @@ class Supervisor:
 
     async def replace_all(self, new: Settings) -> bool:
         """Each by a successor with the settings `new`, which serves before the old one drains. False where a
-        successor does not come to serve: it is given up, and the rest stay as they are."""
+        successor does not come to serve: it is given up, and the rest stay as they are. The next one does not
+        wait for one that hangs; all are gone when this returns."""
         async with self._one_at_a_time:
             for number in sorted(self._current):
                 if self.crew.stopping or not await self._replace(number, new):
                     return False
+            await self._gone(self._draining)
             return True
+
+    def _draining(self) -> list[Member]:
+        return [member for member in self.crew.members if member.phase is Phase.DRAINING]
+
+    async def _gone(self, members: Callable[[], Sequence[Member]]) -> None:
+        """Waits for the end of `members`, who were told to end. What takes longer than it may is killed."""
+        allowed = self.settings.shutdown_grace + self.care.patience.margin
+        if not await self.crew.until(lambda: not members(), allowed):
+            for member in members():
+                member.give_up()
 
     def _have_begun(self) -> bool:
         failed = next((member for member in self._current.values() if not member.alive), None)
@@ -169,9 +190,7 @@ class Supervisor:
             extra={"number": number, "pid": successor.process.pid, "before": old.process.pid},
         )
         self._tell_to_end(old, replaced=True)
-        allowed = self.settings.shutdown_grace + self.care.patience.margin
-        if not await self.crew.until(lambda: not old.alive, allowed):
-            old.kill()
+        await self._gone(lambda: [old] if old.alive and not old.quiet else [])
         return True
 
     async def _new(self, number: int, settings: Settings) -> None:

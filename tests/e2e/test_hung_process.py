@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from tests.e2e.conftest import wait_until
@@ -35,7 +38,8 @@ def hanging(pid: int) -> Iterator[None]:
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # it was killed meanwhile
+            os.kill(pid, signal.SIGCONT)
 
 
 def test_one_that_ends_is_started_again_though_the_other_hangs(front: Front) -> None:
@@ -108,3 +112,45 @@ def test_the_admin_port_answers_though_one_hangs(front: Front) -> None:
     again = httpx.get(fleet.admin + "/admin/workers", trust_env=False, timeout=IN_TIME)
     assert "x-gateway-unanswered" not in again.headers
     assert fleet.metric("gateway_requests_total") == 8
+
+
+def test_it_holds_up_neither_a_replacement_nor_the_end(front: Front) -> None:
+    fleet = front.gateway
+    hung = front.pids()[0]
+    with hanging(hung):
+        wait_until(lambda: says_nothing(front, 0), IN_TIME, "its silence")
+        fleet.process.send_signal(signal.SIGUSR2)
+        wait_until(lambda: bool(front.logged("all processes were replaced")), 200, "two successors")
+    assert not psutil.pid_exists(hung)
+    said = [(line["message"], line["number"]) for line in logged(front) if "number" in line]
+    replaced = said.index(("a process was replaced", 0))
+    # the other's successor begins at once, whether or not the one that hangs is still there
+    assert said[replaced + 1] == ("a process begins", 1)
+    assert said.count((KILLED, 0)) == 1
+
+    hung = front.pids()[1]
+    with hanging(hung), ExitStack() as stack:
+        wait_until(lambda: says_nothing(front, 1), IN_TIME, "its silence")
+        body = {"model": "sim", "prompt": [5] * 50, "max_tokens": 500, "stream": True, "ignore_eos": True}
+        url = fleet.url + "/v1/completions"
+        answers = [
+            stack.enter_context(httpx.stream("POST", url, json=body, trust_env=False, timeout=60))
+            for _ in range(4)
+        ]
+        pids = list(front.pids().values())
+        fleet.process.send_signal(signal.SIGTERM)
+        assert [answer.read().endswith(b"data: [DONE]\n\n") for answer in answers] == [True] * 4
+        assert fleet.process.wait(100) == 1
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    assert (KILLED, hung) in [(line["message"], line.get("pid")) for line in logged(front)]
+    (line,) = front.logged("processes did not end as they were told to; they were killed")
+    assert json.loads(line)["numbers"] == [1]
+
+
+def says_nothing(front: Front, number: int) -> bool:
+    why = {row["number"]: row["not_ready"] or "" for row in front.processes()}
+    return why[number].startswith("has said nothing for ")
+
+
+def logged(front: Front) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in front.gateway.log.read_text().splitlines() if line[:1] == "{"]

@@ -25,7 +25,7 @@ from gateway.processes.care import Care, Patience
 from gateway.processes.crew import Crew
 from gateway.processes.ended import Ended
 from gateway.processes.fleet_rows import merged_rows
-from gateway.processes.member import Member
+from gateway.processes.member import Member, Phase
 from gateway.processes.relay import Line
 from gateway.processes.silence import Silence
 from gateway.processes.wire import Beat, Begin, Channel, incoming, outgoing
@@ -164,10 +164,21 @@ async def test_tls_with_a_connection_that_breaks_off_before_it(tmp_path: Path) -
 
 
 @pytest.mark.anyio
-async def test_one_that_says_nothing_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("phase", "said_last", "patience"),
+    [
+        (Phase.STARTING, False, Patience(begin=0.5, hung=9e9, ending=9e9)),
+        (Phase.SERVING, False, Patience(begin=9e9, hung=0.5, ending=9e9)),
+        (Phase.DRAINING, False, Patience(begin=9e9, hung=9e9, ending=0.5)),
+        (Phase.DRAINING, True, Patience(begin=9e9, hung=0.5, ending=0.0)),  # it closes what it has
+    ],
+)
+async def test_one_that_says_nothing_is_killed(
+    tmp_path: Path, phase: Phase, said_last: bool, patience: Patience
+) -> None:
     crew = Crew(time.monotonic)
     descriptor = board_file(1)
-    care = Care(crew, Board(descriptor, 1), Ended(time.monotonic), Patience(begin=0.5))
+    care = Care(crew, Board(descriptor, 1), Ended(time.monotonic), patience)
     os.close(descriptor)
     ours, theirs = socket.socketpair()
     process = await asyncio.create_subprocess_exec(
@@ -177,8 +188,10 @@ async def test_one_that_says_nothing_is_killed(tmp_path: Path) -> None:
     silence = Silence()
     line = Line(str(tmp_path / "admin"), "process-0", silence)
     member = Member(0, 0, 0.0, process, await Channel.over(ours), line, silence)
+    member.phase, member.said_last = phase, said_last
     crew.members.append(member)
     await asyncio.gather(care.attend(member), care.watch(member))
+    assert member.given_up
     assert process.returncode == -signal.SIGKILL
     assert member.how() == "signal 9"
     assert crew.members == []
