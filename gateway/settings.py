@@ -137,7 +137,10 @@ class Settings(BaseSettings):
 
     # routing
     policy: str = Field("estimated_ttft", description="routing policy of all models that name none")
-    policy_params: dict[str, Any] = Field(default_factory=dict, description="its parameters")
+    policy_params: dict[str, Any] = Field(
+        default_factory=dict,
+        description="its parameters: numbers, none below 0 but `deviations`",
+    )
     model_policies: dict[str, str] = Field(default_factory=dict, description="model → policy name")
     shadow_policy: str = Field(
         "", description="decides beside the acting policy, and only metrics see what it would have done"

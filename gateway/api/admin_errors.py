@@ -35,7 +35,9 @@ def in_one_shape(app: FastAPI) -> None:
 
     @app.exception_handler(GatewayError)
     async def _on_error(_: Request, error: GatewayError) -> Response:
-        return _answer(InvalidRequest(error.message) if isinstance(error, ConfigError) else error)
+        return _answer(
+            InvalidRequest(error.message, param=error.param) if isinstance(error, ConfigError) else error
+        )
 
     @app.exception_handler(RequestValidationError)
     async def _on_invalid(_: Request, invalid: RequestValidationError) -> Response:

@@ -14,6 +14,7 @@ from gateway.routing.policies.consistent_hash import ConsistentHash
 from gateway.routing.policies.counting import LeastRequests, PowerOfTwo, RoundRobin
 from gateway.routing.policies.estimated_ttft import EstimatedTTFT
 from gateway.routing.policies.explore import Explore
+from gateway.routing.policies.parameters import checked
 from gateway.routing.policies.prefix_gate import PrefixGate
 from gateway.routing.policies.product import Product
 from gateway.routing.policies.session_affinity import SessionAffinity
@@ -41,20 +42,19 @@ POLICIES: Mapping[str, Callable[..., Policy]] = MappingProxyType(
 
 def make_policy(name: str, params: Mapping[str, Any] | None = None, *, random: Random) -> Policy:
     """Raises ConfigError for a name or a parameter that does not exist, listing those that do, and for a
-    value that is not a number."""
+    value that the parameter can't have."""
     factory = POLICIES.get(name)
     if factory is None:
         raise ConfigError(f"unknown policy {name!r}; there are: {', '.join(POLICIES)}")
     accepted = inspect.signature(factory).parameters
     tunable = [p for p in accepted if p not in ("random", "name")]
     given: dict[str, Any] = dict(params or {})
-    for param, value in given.items():
+    for param, value in list(given.items()):
         if param not in tunable:
             raise ConfigError(
                 f"policy {name!r} has no parameter {param!r}; it has: {', '.join(tunable) or 'none'}"
             )
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(f"policy {name!r}: {param}={value!r} is not a number")
+        given[param] = checked(name, factory, param, value)
     if "random" in accepted:
         given["random"] = random
     return factory(**given)

@@ -15,6 +15,7 @@ from gateway.auth.hashing import sha256_of
 from gateway.auth.watch import FileWatch
 from gateway.errors import ConfigError, Unauthorized
 from gateway.fleet.worker import WorkerSpec
+from gateway.routing.policies.estimated_ttft import EstimatedTTFT
 from gateway.routing.registry import make_policy
 from gateway.settings import Settings, load
 from gateway.types import WorkerId
@@ -141,3 +142,19 @@ def test_a_changed_file_is_noticed_once_however_it_is_written(tmp_path: Path) ->
     file.unlink()
     watch.look()
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize("value", ["-1", "inf", "nan", -1, float("inf")])
+async def test_a_parameter_that_no_policy_can_have_is_refused_at_the_start_and_at_a_reload(
+    value: object,
+) -> None:
+    wrong = settings(policy_params={"affinity_weight": value})
+    wanted = "policy 'estimated_ttft': affinity_weight=.* is no finite number of 0 or more"
+    with pytest.raises(ConfigError, match=wanted):
+        build(wrong)
+    async with build(settings(policy_params={"affinity_weight": 2})) as app:
+        with pytest.raises(ConfigError, match=wanted):
+            app.reloader.reload(wrong)
+        policy = app.router.policies.of("m")
+        assert isinstance(policy, EstimatedTTFT)
+        assert policy.affinity_weight == 2

@@ -18,14 +18,15 @@ from dataclasses import dataclass, field
 from random import Random
 
 from gateway.fleet.load import WorkerLoad
+from gateway.routing.policies.parameters import Weight
 from gateway.routing.policy import RequestShape
 
 
 @dataclass(slots=True)
 class Additive:
     random: Random = field(repr=False)
-    overlap_weight: float = 1.0
-    temperature: float = 0.0
+    overlap_weight: Weight = 1.0
+    temperature: Weight = 0.0
     name: str = "additive"
 
     def score(

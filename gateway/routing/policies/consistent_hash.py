@@ -13,19 +13,21 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from xxhash import xxh3_64_intdigest
 
 from gateway.fleet.load import WorkerLoad
+from gateway.routing.policies.parameters import AtLeast, Count
 from gateway.routing.policy import RequestShape
 from gateway.types import WorkerId
 
 
 @dataclass(slots=True)
 class ConsistentHash:
-    load_factor: float = 1.25
-    prefix_blocks: int = 1
-    points: int = 100
+    load_factor: Annotated[float, AtLeast(1)] = 1.25
+    prefix_blocks: Count = 1
+    points: Count = 100
     """Places of each worker on the ring."""
     name: str = "consistent_hash"
     _members: tuple[WorkerId, ...] = field(default=(), init=False, repr=False)

@@ -16,13 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.fleet.load import WorkerLoad
+from gateway.routing.policies.parameters import Weight
 from gateway.routing.policies.ranking import ranks
 from gateway.routing.policy import RequestShape
 
 
 @dataclass(slots=True)
 class Explore:
-    exploit_above: float = 0.5
+    exploit_above: Weight = 0.5
     name: str = "explore"
 
     def score(

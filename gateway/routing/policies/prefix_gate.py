@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from gateway.fleet.load import WorkerLoad
+from gateway.routing.policies.parameters import Limit
 from gateway.routing.policies.ranking import ranks
 from gateway.routing.policy import RequestShape
 
 
 @dataclass(slots=True)
 class PrefixGate:
-    gate: int = 8
+    gate: Limit = 8
     deviations: float = 1.0
+    """Below zero only those count that have fewer requests than most."""
     name: str = "prefix_gate"
 
     def score(

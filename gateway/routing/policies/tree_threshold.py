@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.fleet.load import WorkerLoad
+from gateway.routing.policies.parameters import Limit, Weight
 from gateway.routing.policy import RequestShape
 from gateway.types import WorkerId
 
@@ -27,9 +28,9 @@ _KNOWN = 4096
 
 @dataclass(slots=True)
 class TreeThreshold:
-    cache_threshold: float = 0.3
-    abs_threshold: int = 64
-    rel_threshold: float = 1.5
+    cache_threshold: Weight = 0.3
+    abs_threshold: Limit = 64
+    rel_threshold: Weight = 1.5
     name: str = "tree_threshold"
     _trees: dict[WorkerId, int] = field(default_factory=dict, init=False, compare=False, repr=False)
     """Tokens by worker."""
