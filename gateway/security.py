@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gateway.api.connection_limits import ConnectionLimits
 from gateway.api.gate import Gate, GateObserver, Limiter
-from gateway.api.protocol import ConnectionLimits
 from gateway.api.tls import Tls, TlsFiles
 from gateway.auth.admin import AdminGuard, is_loopback, token_hash
 from gateway.auth.authenticator import Authenticator

@@ -6,8 +6,7 @@ is looked up, not read again, which would cost a call for each of its headers.
 
 from __future__ import annotations
 
-import msgspec
-
+from gateway.api.request_heads import RequestHead
 from gateway.upstream.headers import Headers, cuts_length, without_length
 
 _END = b"\r\n\r\n"
@@ -16,18 +15,6 @@ _MOST = 256
 _MOST_DIGITS = 15
 _NEVER = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
 """With one of them more than the length decides what a request is."""
-
-
-class RequestHead(msgspec.Struct, frozen=True):
-    """One that may stand, without its headers. `path` is decoded; `raw_path` and `query` are as they came."""
-
-    method: str
-    path: str
-    raw_path: bytes
-    query: bytes
-    version: str
-    keep_alive: bool
-    expects_100: bool
 
 
 class KnownHeads:

@@ -12,9 +12,10 @@ from typing import Any
 
 import uvicorn
 
+from gateway.api.connection_limits import ConnectionLimits
 from gateway.api.intake import Gatekeeper, Intake
 from gateway.api.known_heads import KnownHeads
-from gateway.api.protocol import ConnectionLimits, GuardedProtocol
+from gateway.api.protocol import GuardedProtocol
 from gateway.api.tls import Tls
 from gateway.errors import ConfigError
 from gateway.open_files import within_open_files

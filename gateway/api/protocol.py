@@ -8,72 +8,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeAlias
-from urllib.parse import unquote
+from typing import Any, NoReturn
 
-from httptools import HttpParserError, HttpParserUpgrade, parse_url
+from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from gateway.api.direct import DIRECT, Cycle, DirectOutlet
+from gateway.api.connection_limits import ConnectionLimits
+from gateway.api.direct import Cycle
 from gateway.api.headers import new_request_id, request_id
-from gateway.api.known_heads import KnownHeads, RequestHead
+from gateway.api.known_heads import KnownHeads
+from gateway.api.parting import Leave, Parting
 from gateway.api.request_heads import (
     FRAMING,
     FULL,
     LARGE,
     SLOW,
     Refusal,
-    expects_100,
-    fault,
+    RequestHead,
+    judged,
     unreadable,
     written,
 )
+from gateway.api.turns import Turns
 from gateway.upstream.headers import Headers, value_of
 
-_MOST_AHEAD = 16
-_BYTES_AHEAD = 64 * 1024
-"""Requests, and bytes of them, that are read while one before them has no answer yet. Nobody who is not read
-from can be seen to leave."""
 _SOON_S = 0.002
 """Seconds until an application is begun though its body is not there yet. Many clients send that behind the
 head: to wait for it in there, and be gone on with, is dear."""
-_PARTING_BYTES = 1024 * 1024
-_PARTING_S = 1.0
-"""What a client may go on to send, and how long, when its answer is out and its connection ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """Times in seconds."""
-
-    head_timeout: float = 10.0
-    """From a connection's start, or a request's first byte, to the end of its head."""
-    send_timeout: float = 120.0
-    """How long a client may take nothing of an answer that waits for it."""
-    max_head: int = 64 * 1024
-    """Bytes of a request's line and headers; of its trailers; and of what frames its chunks, from one byte
-    of the body to the next."""
-    max_headers: int = 100
-    """Also trailers."""
-    max_connections: int = 8192
-
-
-_Request: TypeAlias = "asyncio.Future[tuple[RequestResponseCycle, Any] | None]"
-"""One to come, with its application; None where no more will."""
-
-
-@lru_cache(maxsize=64)
-def _paths(url: bytes) -> tuple[str, bytes, bytes]:
-    """(path, decoded; path as it came; query) of a request's target: nearly all ask for one of a few. Raises
-    HttpParserError."""
-    parts = parse_url(url)
-    path = parts.path.decode("ascii")
-    return unquote(path) if "%" in path else path, parts.path, parts.query or b""
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -112,22 +76,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self._rest_timer: asyncio.TimerHandle | None = None
         self._rests_since: float | None = None
         """When its last answer was out, on the loop's clock; None while one is asked for."""
-        self._leave: _Leave
+        self._leave: Leave
         self._scope: dict[str, Any]
         """What is the same for all of its requests."""
-        self._parting = False
-        self._parting_bytes = 0
-        self._parting_timer: asyncio.TimerHandle | None = None
-        self._answering: RequestResponseCycle | None = None
-        """The request that has its turn; others may have come behind it, and `cycle` is the last of them."""
-        self._outlet: DirectOutlet | None = None
-        """Its own."""
+        self._parting: Parting | None = None
+        self._turns = Turns(self.app, self.loop, self.tasks)
+        """Whoever has his turn there, others may have come behind him, and `cycle` is the last of them."""
         self._soon: asyncio.TimerHandle | None = None
         """Of a request whose application is yet to begin."""
-        self._ahead = 0
-        """Bytes that came while others waited behind it."""
-        self._idle: tuple[asyncio.Task[None], _Request] | None = None
-        """The task that waits for the next request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -139,7 +95,7 @@ class GuardedProtocol(HttpToolsProtocol):
             "scheme": self.scheme,
             "root_path": self.root_path,
         }
-        self._leave = _Leave(transport, self._part)
+        self._leave = Leave(transport, self._part)
         if len(self.connections) > self._limits.max_connections:
             self._refuse(FULL)
             return
@@ -148,20 +104,14 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
         self._stop_send_timer()
-        for timer in (self._parting_timer, self._rest_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+        if self._parting is not None:
+            self._parting.end()
         super().connection_lost(exc)
         if self._soon is not None:
             self._begin_now()  # to find that nobody is there
-        answering = self._answering
-        if answering is not None and not answering.response_complete:
-            answering.disconnected = True
-            answering.message_event.set()
-        if self._idle is not None and not self._idle[1].done():
-            self._idle[1].set_result(None)
-        if self._outlet is not None:
-            self._outlet.left()
+        self._turns.end()
 
     def _part(self) -> None:
         """An answer was the last one: closes at once, or when a client that is still sending has read it."""
@@ -171,23 +121,16 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _linger(self) -> None:
-        """Bytes that nobody reads would make the system reset the connection, and the answer that was written
-        be lost (RFC 9112, section 9.6): so what still comes is read, within bounds, and dropped."""
-        if self._parting or self.transport.is_closing():
+        if self._parting is not None or self.transport.is_closing():
             return
-        self._parting = True
-        self.pipeline.clear()
+        self._turns.waiting.clear()
         self._stop_head_timer()
         self.flow.resume_reading()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        self._parting_timer = self.loop.call_later(_PARTING_S, self.transport.close)
+        self._parting = Parting(self.transport, self.loop)
 
     def data_received(self, data: bytes) -> None:
-        if self._parting:
-            self._parting_bytes += len(data)
-            if self._parting_bytes > _PARTING_BYTES:
-                self.transport.close()
+        if self._parting is not None:
+            self._parting.drop(data)
             return
         if self.parser is None or self.transport.is_closing():
             return  # refused already; what still comes is not looked at
@@ -217,10 +160,9 @@ class GuardedProtocol(HttpToolsProtocol):
             if self._framing_bytes > self._limits.max_head:
                 self._refuse(FRAMING)
                 return
-        if self.pipeline and not self.transport.is_closing():
-            self._ahead += len(data)
-            if self._ahead > _BYTES_AHEAD or len(self.pipeline) > _MOST_AHEAD:
-                self.flow.pause_reading()
+        turns = self._turns
+        if turns.waiting and not self.transport.is_closing() and turns.too_far_ahead(len(data)):
+            self.flow.pause_reading()
         if self._head_timer is None and self._awaits_head() and not self.transport.is_closing():
             self._start_head_timer()
         if between and (self._completed or self._in_body) and not self._in_head:
@@ -245,7 +187,7 @@ class GuardedProtocol(HttpToolsProtocol):
         assert self._soon is not None  # noqa: S101 - asked before, or it has rung
         self._soon.cancel()
         self._soon = None
-        self._start_asgi_task(self.cycle, self.app)
+        self._turns.start(self.cycle)
 
     def _parse(self, data: bytes) -> None:
         """Nothing here upgrades, so a request that asks for it is one like any other (RFC 9110, section 7.8).
@@ -301,7 +243,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_head = False
         if self._head_timer is not None:
             self._stop_head_timer()
-        self._head = self._judged()
+        head = judged(
+            self.parser, self.url, self.headers,
+            max_bytes=self._limits.max_head, max_headers=self._limits.max_headers,
+        )  # fmt: skip
+        if isinstance(head, Refusal):
+            self._fail(head)
+        self._head = head
         self._begin_body()
         self._begin_cycle()
 
@@ -316,9 +264,9 @@ class GuardedProtocol(HttpToolsProtocol):
         before = self.cycle
         cycle = self._new_cycle()
         if before is None or before.response_complete:
-            self._start_asgi_task(cycle, self.app)
+            self._turns.start(cycle)
         else:
-            self.pipeline.appendleft((cycle, self.app))
+            self._turns.waiting.append(cycle)
 
     def _new_cycle(self) -> RequestResponseCycle:
         head = self._head
@@ -343,37 +291,6 @@ class GuardedProtocol(HttpToolsProtocol):
         )
         return self.cycle
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answering = cycle
-        outlet: DirectOutlet = cycle.scope[DIRECT]  # type: ignore[literal-required]
-        self._outlet = outlet
-        if self._idle is None:
-            task = self.loop.create_task(self._run_asgi(cycle, app))
-            task.add_done_callback(self.tasks.discard)
-        else:
-            task, request = self._idle
-            self._idle = None
-            request.set_result((cycle, app))
-        outlet.task = task
-        self.tasks.add(task)
-
-    async def _run_asgi(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """One request after the other: a task is dear to make, and to forget. Where the next comes while this
-        one's has its last word to say, it gets a task of its own, and one of the two stays."""
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine that runs has one
-        while True:
-            await cycle.run_asgi(app)
-            self.tasks.discard(task)
-            if self._idle is not None or self.parser is None:
-                return
-            request: _Request = self.loop.create_future()
-            self._idle = task, request
-            following = await request
-            if following is None:
-                return
-            cycle, app = following
-
     def on_body(self, body: bytes) -> None:
         self._framing_bytes, self._only_framing = 0, False
         self._body_begun = True
@@ -397,19 +314,17 @@ class GuardedProtocol(HttpToolsProtocol):
             self._begin_now()
 
     def on_response_complete(self) -> None:
-        if not self.pipeline and self._in_body and self.expect_100_continue and not self._body_begun:
+        turns = self._turns
+        if not turns.waiting and self._in_body and self.expect_100_continue and not self._body_begun:
             # the client may send the body that it asked about or leave it out: what comes could be either
             self.transport.close()
         self.server_state.total_requests += 1
-        if self._parting or self.transport.is_closing():
+        if self._parting is not None or self.transport.is_closing():
             return
         if self.flow.read_paused:
             self.flow.resume_reading()
-        if self.pipeline:
-            following = self.pipeline.pop()
-            if not self.pipeline:
-                self._ahead = 0
-            self._start_asgi_task(*following)
+        if turns.waiting:
+            turns.go_on()
             return
         self._rests_since = self.loop.time()
         if self._rest_timer is None:
@@ -428,44 +343,25 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._outlet is not None:
-            self._outlet.paused()
+        outlet = self._turns.outlet
+        if outlet is not None:
+            outlet.paused()
         if self._send_timer is None:
             self._send_timer = self.loop.call_later(self._limits.send_timeout, self._on_send_timeout)
 
     def resume_writing(self) -> None:
         self._stop_send_timer()
         super().resume_writing()
-        if self._outlet is not None:
-            self._outlet.resumed()
+        outlet = self._turns.outlet
+        if outlet is not None:
+            outlet.resumed()
 
     def _awaits_head(self) -> bool:
-        if self._parting:
+        if self._parting is not None:
             return False
         return self._in_head or self.cycle is None or self.cycle.response_complete
 
-    def _judged(self) -> RequestHead:
-        """Raises HttpParserError where the head that is whole is refused."""
-        parser, limits = self.parser, self._limits
-        method, version = parser.get_method(), parser.get_http_version()
-        found = fault(
-            method, self.url, version, self.headers,
-            max_bytes=limits.max_head, max_headers=limits.max_headers,
-        )  # fmt: skip
-        if found is not None:
-            self._fail(found)
-        path, raw_path, query = _paths(self.url)
-        return RequestHead(
-            method=method.decode("ascii"),
-            path=path,
-            raw_path=raw_path,
-            query=query,
-            version=version,
-            keep_alive=version == "1.1" and parser.should_keep_alive(),
-            expects_100=expects_100(self.headers),
-        )
-
-    def _fail(self, refusal: Refusal) -> None:
+    def _fail(self, refusal: Refusal) -> NoReturn:
         self._refusal = refusal
         raise HttpParserError(refusal.message)
 
@@ -498,9 +394,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         self._stop_head_timer()
-        if self.transport.is_closing() or self._parting:
+        if self.transport.is_closing() or self._parting is not None:
             return
-        answering = self._answering
+        answering = self._turns.answering
         if (
             answering is not None
             and answering.response_started
@@ -520,14 +416,3 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
         else:
             self._linger()
-
-
-class _Leave:
-    """A connection's transport as its requests have it: to close is to part."""
-
-    __slots__ = ("close", "is_closing", "write")
-
-    def __init__(self, transport: asyncio.Transport, part: Callable[[], None]) -> None:
-        self.write = transport.write
-        self.is_closing = transport.is_closing
-        self.close = part

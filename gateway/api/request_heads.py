@@ -1,17 +1,31 @@
-"""Which request heads are refused, and how that is said: pure, for gateway.api.protocol."""
+"""Which request heads may stand, which are refused, and how that is said: pure, for gateway.api.protocol."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPMethod, HTTPStatus
 from itertools import chain
 from operator import itemgetter
+from urllib.parse import unquote
 
 import msgspec
-from httptools import HttpParserError, HttpParserInvalidMethodError
+from httptools import HttpParserError, HttpParserInvalidMethodError, HttpRequestParser, parse_url
 
 from gateway.upstream.headers import Headers
+
+
+class RequestHead(msgspec.Struct, frozen=True):
+    """One that may stand, without its headers. `path` is decoded; `raw_path` and `query` are as they came."""
+
+    method: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    version: str
+    keep_alive: bool
+    expects_100: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +51,35 @@ _BAD_VERSION = "Invalid HTTP version"
 """How the parser calls a version that there is not, such as 1.2."""
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}) /[^\s]* HTTP/1\.[0-9]\r?\n")
 _METHODS = frozenset(method.value.encode() for method in HTTPMethod)
+
+
+def judged(
+    parser: HttpRequestParser, url: bytes, headers: Headers, *, max_bytes: int, max_headers: int
+) -> RequestHead | Refusal:
+    """The head that `parser` has just read whole. Raises HttpParserError for a target that is none."""
+    method, version = parser.get_method(), parser.get_http_version()
+    found = fault(method, url, version, headers, max_bytes=max_bytes, max_headers=max_headers)
+    if found is not None:
+        return found
+    path, raw_path, query = _paths(url)
+    return RequestHead(
+        method=method.decode("ascii"),
+        path=path,
+        raw_path=raw_path,
+        query=query,
+        version=version,
+        keep_alive=version == "1.1" and parser.should_keep_alive(),
+        expects_100=expects_100(headers),
+    )
+
+
+@lru_cache(maxsize=64)
+def _paths(url: bytes) -> tuple[str, bytes, bytes]:
+    """(path, decoded; path as it came; query) of a request's target: nearly all ask for one of a few. Raises
+    HttpParserError."""
+    parts = parse_url(url)
+    path = parts.path.decode("ascii")
+    return unquote(path) if "%" in path else path, parts.path, parts.query or b""
 
 
 def fault(

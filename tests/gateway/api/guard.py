@@ -11,7 +11,8 @@ from typing import Any
 
 import uvicorn
 
-from gateway.api.protocol import ConnectionLimits, GuardedProtocol
+from gateway.api.connection_limits import ConnectionLimits
+from gateway.api.protocol import GuardedProtocol
 
 
 class Echo:

@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 import uvicorn
 
+from gateway.api.connection_limits import ConnectionLimits
 from gateway.api.endpoints import EndpointTable
 from gateway.api.listener import ListenerOptions, make_listener
 from gateway.api.openai import PublicApp
-from gateway.api.protocol import ConnectionLimits
 from gateway.api.record import RequestRecord
 from gateway.api.retry import RetryPolicy
 from gateway.api.serve import ProxyService, ServeOptions

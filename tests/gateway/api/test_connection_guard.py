@@ -11,7 +11,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway.api.protocol import ConnectionLimits, GuardedProtocol
+from gateway.api.connection_limits import ConnectionLimits
+from gateway.api.protocol import GuardedProtocol
 from tests.gateway.api.guard import NEXT, OK, exchange, guarded, parsed
 
 pytestmark = pytest.mark.anyio

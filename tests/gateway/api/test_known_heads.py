@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.api.known_heads import KnownHeads, RequestHead
+from gateway.api.known_heads import KnownHeads
+from gateway.api.request_heads import RequestHead
 from tests.gateway.api.guard import NEXT, guarded
 from tests.gateway.api.rig import running
 

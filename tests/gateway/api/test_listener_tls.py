@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import trustme
 
+from gateway.api.connection_limits import ConnectionLimits
 from gateway.api.listener import ListenerOptions, bind, make_listener, url_of
-from gateway.api.protocol import ConnectionLimits
 from gateway.api.tls import Tls, TlsFiles
 from gateway.errors import ConfigError
 
