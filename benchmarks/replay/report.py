@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.replay.cases import FLOOR, Row
+from benchmarks.replay.looks import looks
 
 _COLUMNS = (
     ("hit", "hit_rate", "{:.3f}"),
@@ -99,7 +100,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     panels = figure.subplots(len(fleets), 2, squeeze=False)
     for fleet, (left, right) in zip(fleets, panels, strict=True):
         own = [r for r in rows if (r["trace"], r["workers"], r["blocks_per_worker"]) == fleet]
-        for policy in dict.fromkeys(map(label, own)):
+        for policy, look in looks(dict.fromkeys(map(label, own))).items():
             line = [row for row in own if label(row) == policy]
             rates = sorted({number(row, "rate") for row in line})
             strong = policy == FLOOR or any(row["default"] for row in line)
@@ -111,7 +112,11 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                         for rate in rates
                     ],
                     label=policy,
-                    marker="o",
+                    color=look.colour,
+                    marker=look.marker,
+                    markersize=8,
+                    markeredgecolor="white",
+                    markeredgewidth=0.5,
                     linewidth=2.5 if strong else 1,
                     linestyle="--" if policy == FLOOR else "-",
                 )
@@ -123,7 +128,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 title=f"{fleet[0]}, {fleet[1]} workers × {fleet[2]} blocks",
             )
             panel.grid(alpha=0.3)
-        right.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
+        right.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=80)
 
