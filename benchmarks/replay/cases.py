@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import isfinite, nan
 from pathlib import Path
 from random import Random
 
@@ -88,7 +87,8 @@ Row = dict[str, object]
 
 
 def run_case(content: Content, case: Case, progress: Progress | None = None) -> Row:
-    """Raises ValueError for a trace, a policy, a profile or a cache that cannot be replayed."""
+    """Raises ValueError for a trace, a profile or a cache that cannot be replayed, ConfigError for a policy
+    that cannot be made."""
     profiles = profiles_of(case, content.block_size)
     if not content.trace.rate:
         raise ValueError(f"{content.trace.name} has no two requests at different times: nothing to speed up")
@@ -194,23 +194,21 @@ def profiles_of(case: Case, block_size: int) -> list[Profile]:
     return [_sized(profile, case.blocks_per_worker, block_size) for profile in profiles]
 
 
-def policy_and_params(text: str) -> tuple[str, dict[str, float]]:
-    """Raises ValueError for a weight that is none."""
+def policy_and_params(text: str) -> tuple[str, dict[str, float | str]]:
+    """What is no number is left as it is: who makes the policy says what it may be."""
     name, _colon, rest = text.partition(":")
-    params: dict[str, float] = {}
+    params: dict[str, float | str] = {}
     for pair in filter(None, rest.split(",")):
         key, _equals, value = pair.partition("=")
         try:
             params[key] = float(value)
         except ValueError:
-            params[key] = nan
-        if not (isfinite(params[key]) and params[key] >= 0):
-            raise ValueError(f"policy {name!r}: {key}={value!r} is no finite number of 0 or more")
+            params[key] = value
     return name, params
 
 
 def check_policy(text: str) -> None:
-    """Raises ValueError or ConfigError where no such policy can be made."""
+    """Raises ConfigError where no such policy can be made."""
     name, params = policy_and_params(text)
     if name not in REFERENCES:
         make_policy(name, params, random=Random(0))

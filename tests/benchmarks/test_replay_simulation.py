@@ -158,4 +158,4 @@ def test_policies_as_people_name_them() -> None:
         "estimated_ttft:work_weight=1",
         "product",
     ]
-    assert policy_and_params("x:a=1,b=2.5") == ("x", {"a": 1.0, "b": 2.5})
+    assert policy_and_params("x:a=1,b=2.5,c=d") == ("x", {"a": 1.0, "b": 2.5, "c": "d"})
