@@ -74,7 +74,10 @@ def test_every_policy_and_rate_gives_a_row(
         (("--policy", "estimated_ttft:nope=1"), "has no parameter 'nope'"),
         (("--policy", "estimated_ttft:work_weight=x"), "work_weight='x' is no finite number of 0 or more"),
         (("--policy", "estimated_ttft:work_weight=-1"), "work_weight=-1.0 is no finite number of 0 or more"),
-        (("--policy", "floor;additive:overlap_weight=nan"), "overlap_weight=nan is no finite number of 0 or more"),
+        (
+            ("--policy", "floor;additive:overlap_weight=nan"),
+            "overlap_weight=nan is no finite number of 0 or more",
+        ),
         (("--policy", "estimated_ttft:work_weight"), "work_weight='' is no finite number of 0 or more"),
         (("--rate", "0"), "0 is no rate: a finite number above 0 is"),
         (("--rate", "1,nan"), "nan is no rate: a finite number above 0 is"),
