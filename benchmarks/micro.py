@@ -48,7 +48,7 @@ RESULTS = Path("benchmarks/results/micro.json")
 TOKENIZER = Path("tests/data/tokenizers/vllm-tiny")
 BATCH_S = 0.1
 OTHERS = 31
-"""Prompts that each of 64 workers holds beside the one that is matched: a million blocks."""
+"""Prompts that each of 64 workers holds beside those that are matched: a million blocks."""
 _WORDS = "the quick brown fox jumps over the lazy dog and looks at what the engine says about it"
 Row = tuple[str, str, float, float]
 """Step, unit, p50, p99."""
@@ -89,25 +89,29 @@ def keys() -> Iterator[Row]:
 
 
 def match() -> Iterator[Row]:
-    """64 workers, a million blocks; the prompt is held by all, each a little less of it than the next."""
+    """64 workers, a million blocks. A chat's next turn: all hold a third of it, eight two thirds, one all but
+    its end. The hardest: all hold it, each a little less of it than the next."""
     root, random = root_key(CacheScope("m")), Random(2)
     index = PrefixIndex()
     workers = [WorkerId(f"http://10.0.0.{n}:8000") for n in range(64)]
-    packed = pack_tokens(prompt_of(8000, random))
-    shared = block_keys(root, packed)
+    chat, hard = pack_tokens(prompt_of(8000, random)), pack_tokens(prompt_of(8000, random))
     for n, worker in enumerate(workers):
         index.add_worker(worker)
-        index.store(worker, shared[: 500 - 7 * n] if n < 60 else shared)
+        depth = 480 if n == 40 else 333 if n % 8 == 0 else 167
+        index.store(worker, block_keys(root, chat)[:depth])
+        index.store(worker, block_keys(root, hard)[: 500 - 7 * n if n < 60 else 500])
         for _ in range(OTHERS):
             # keys are as good as random; to draw the tokens behind them would be most of the time
             index.store(worker, [BlockKey(random.getrandbits(64)) for _ in range(500)])
-    p50, p99 = timed(lambda: index.match(block_keys(root, packed), 0.0))
-    yield _MATCH, "µs", p50 * 1e6, p99 * 1e6
+    for packed, name in ((chat, _MATCH), (hard, "the same where the match of each worker ends elsewhere")):
+        found = block_keys(root, packed)
+        p50, p99 = timed(lambda packed=packed: index.match(block_keys(root, packed), 0.0))  # type: ignore[misc]
+        yield name, "µs", p50 * 1e6, p99 * 1e6
+        p50, p99 = timed(lambda found=found: index.match(found, 0.0))  # type: ignore[misc]
+        yield "of this the match", "µs", p50 * 1e6, p99 * 1e6
     known = KnownRuns()
-    p50, p99 = timed(lambda: index.match(known.keys(root, packed), 0.0))
-    yield "the same where this gateway has seen the prompt", "µs", p50 * 1e6, p99 * 1e6
-    p50, p99 = timed(lambda: index.match(shared, 0.0))
-    yield "match of 8,000 tokens, 64 workers", "µs", p50 * 1e6, p99 * 1e6
+    p50, p99 = timed(lambda: index.match(known.keys(root, chat), 0.0))
+    yield "a chat's next turn where this gateway has seen the one before", "µs", p50 * 1e6, p99 * 1e6
 
 
 def guess() -> Iterator[Row]:
@@ -134,14 +138,16 @@ def guess() -> Iterator[Row]:
 
 
 def events() -> Iterator[Row]:
-    """As vLLM publishes them: a prompt of 32 blocks stored in one event, and later removed."""
+    """As vLLM publishes them: a prompt of 32 blocks is stored in one event, and later given up from its end,
+    an event a block."""
     random = Random(3)
     names = [tuple(random.randrange(1 << 63) for _ in range(32)) for _ in range(400)]
     payloads = [
         encode_batch(EventBatch(0.0, (BlockStored(n, None, tuple(prompt_of(512, random)), 16),)))
         for n in names
     ]
-    payloads += [encode_batch(EventBatch(0.0, (BlockRemoved(n),))) for n in names]
+    freed = [tuple(BlockRemoved((block,)) for block in reversed(n)) for n in names]
+    payloads += [encode_batch(EventBatch(0.0, blocks)) for blocks in freed]
     worker = WorkerId("w")
 
     def run() -> None:
@@ -222,7 +228,7 @@ def scores() -> Iterator[Row]:
         yield f"score and pick among {count} workers", "µs", p50 * 1e6, p99 * 1e6
 
 
-_MATCH = "keys of 8,000 tokens and their match, 64 workers"
+_MATCH = "keys of 8,000 tokens, a chat's next turn, and their match, 64 workers"
 _EVENTS = "the same, as blocks a second"
 _WHOLE = "the same by Hugging Face's library, 8,000 tokens"
 _NEXT = "tokenise its next turn, 8,000 tokens before"

@@ -62,7 +62,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         "gateway.api.recorder:Recorders.record",
         "gateway.api.batch:Batch.flush",
     ),
-    "what holds these together": ("gateway.api.protocol:GuardedProtocol._run_asgi",),
+    "what holds these together": ("gateway.api.turns:Turns._run_asgi",),
 }
 
 

@@ -43,8 +43,9 @@ class Told:
         self._held.append(names)
         return BlockStored(names, None, tokens, BLOCK)
 
-    def remove(self) -> BlockRemoved:
-        return BlockRemoved(self._held.popleft())
+    def remove(self) -> list[BlockRemoved]:
+        """The oldest prompt, as an engine gives it up: from its end, block by block."""
+        return [BlockRemoved((name,)) for name in reversed(self._held.popleft())]
 
 
 def filling(told: Told, blocks: int) -> Iterator[EventBatch]:
@@ -54,7 +55,7 @@ def filling(told: Told, blocks: int) -> Iterator[EventBatch]:
 
 def changing(told: Told) -> Iterator[EventBatch]:
     while True:
-        yield EventBatch(0.0, (told.store(), told.remove()))
+        yield EventBatch(0.0, (*told.remove(), told.store()))
 
 
 def publish(sockets: list[zmq.Socket[bytes]], blocks: int, rate: float) -> None:

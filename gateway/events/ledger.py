@@ -12,6 +12,9 @@ a block is counted once too often here, and only feedback takes it out again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import groupby
+from typing import cast
 
 from gateway.events.ledger_state import BlockEntry, Journal, LedgerStats, WholeBooks
 from gateway.events.scope import media_extras, root_scope
@@ -20,8 +23,10 @@ from gateway.events.waiting import Waiting, WaitingRoom
 from gateway.index.changes import Change, Cleared, Removed, Stored
 from gateway.kv.events import GPU, BlockRemoved, BlockStored, EventBatch
 from gateway.kv.keys import BLOCK_SIZE, block_keys, pack_tokens, root_key
+from gateway.kv.parted import LOW, PartedMap
 from gateway.types import BlockKey, EngineHash
 
+NOBODY: frozenset[int] = frozenset()
 FULL_ATTENTION = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
 DEFAULT_MAX_WAITING = 65_536
 DEFAULT_MAX_TIER_BLOCKS = 1_000_000
@@ -47,7 +52,7 @@ class Ledger:
         self._stride = 0
         self.group: int | None = None
         """The K/V group that counts; None until one was chosen."""
-        self._last: dict[EngineHash, BlockKey] = {}
+        self._last: PartedMap[EngineHash, BlockKey] = PartedMap()
         """Engine block → our key of its last unit."""
         self._units: dict[EngineHash, tuple[BlockKey, ...]] = {}
         """All units of an engine block, where it is larger than ours."""
@@ -76,20 +81,16 @@ class Ledger:
     def apply(self, batch: EventBatch) -> list[Change]:
         """What a batch changes, in order. Events that make no sense are counted and left out."""
         changes: list[Change] = []
-        removed: list[BlockKey] = []
-        for event in batch.events:
-            if isinstance(event, BlockRemoved):
-                self._remove(event, removed)
+        for kind, events in groupby(batch.events, type):
+            if kind is BlockRemoved:  # an engine under load says so block by block
+                if removed := self._remove(cast("Iterator[BlockRemoved]", events)):
+                    changes.append(Removed(tuple(removed)))
                 continue
-            if removed:
-                changes.append(Removed(tuple(removed)))
-                removed = []
-            if isinstance(event, BlockStored):
-                self._store(event, changes)
-            else:
-                changes.append(self._clear())
-        if removed:
-            changes.append(Removed(tuple(removed)))
+            for event in events:
+                if isinstance(event, BlockStored):
+                    self._store(event, changes)
+                else:
+                    changes.append(self._clear())
         return changes
 
     def reset(self) -> list[Change]:
@@ -182,32 +183,48 @@ class Ledger:
         """All of it, for a copy elsewhere that is lost. The journal begins anew behind it."""
         self.take_journal()
         return WholeBooks(
-            dict(self._last), dict(self._units), dict(self._copies), self._waiting.copy(), self._tiers.copy()
+            dict(self._last.items()),
+            dict(self._units),
+            dict(self._copies),
+            self._waiting.copy(),
+            self._tiers.copy(),
         )
 
     # removals
 
-    def _remove(self, event: BlockRemoved, removed: list[BlockKey]) -> None:
-        if not _on_gpu(event):
-            for block in self._tiers.removed(event.medium or GPU, event.block_hashes):
-                self._forget_if_unused(block)
-            return
-        if not self._counts(event):
-            return
-        self._touch(event.block_hashes)
+    def _remove(self, events: Iterable[BlockRemoved]) -> list[BlockKey]:
+        """The keys of which they take a copy."""
+        removed: list[BlockKey] = []
+        last, copies, touched = self._last.parts, self._copies, self._touched
         simple = self._stride == 1 and not self._tiers
-        for block in event.block_hashes:
-            key = self._last.get(block)
-            copies = self._copies.get(block, 1)
-            if key is None or copies == 0:
-                if not self._waiting.remove(block):
-                    self._unknown_removals += 1
-            elif simple and copies == 1:  # the hot path: an engine under load removes as much as it stores
-                del self._last[block]
-                removed.append(key)
-            else:
-                removed.extend(self._units.get(block) or (key,))
-                self._set_copies(block, copies - 1)
+        for event in events:
+            if event.medium != GPU and not _on_gpu(event):
+                for block in self._tiers.removed(event.medium or GPU, event.block_hashes):
+                    self._forget_if_unused(block)
+                continue
+            if not self._counts(event):
+                continue
+            if touched is not None:
+                touched.update(event.block_hashes)
+            for block in event.block_hashes:
+                part = last[hash(block) & LOW]
+                if simple and block in part and block not in copies:  # the hot path
+                    removed.append(part.pop(block))
+                else:
+                    self._remove_one(block, removed)
+        return removed
+
+    def _remove_one(self, block: EngineHash, removed: list[BlockKey]) -> None:
+        key, copies = self._last.get(block), self._copies.get(block, 1)
+        if key is None or copies == 0:
+            if not self._waiting.remove(block):
+                self._unknown_removals += 1
+            return
+        removed.extend(self._units.get(block) or (key,))
+        if self._stride == 1 and copies == 1 and not self._tiers:
+            del self._last[block]
+        else:
+            self._set_copies(block, copies - 1)
 
     def _set_copies(self, block: EngineHash, copies: int) -> None:
         if copies == 1:
@@ -226,7 +243,9 @@ class Ledger:
     def _clear(self) -> Change:
         """The GPU's prefix cache is empty; slower tiers are not part of it."""
         kept = {block: self._last[block] for block in self._tiers if block in self._last}
-        self._last = kept
+        self._last.clear()
+        for block, key in kept.items():
+            self._last[block] = key
         self._units = {block: self._units[block] for block in kept if block in self._units}
         self._copies = dict.fromkeys(kept, 0)
         self._waiting.clear()
@@ -240,44 +259,46 @@ class Ledger:
             self._store_elsewhere(event)
         elif self._counts(event) and self._fits(event):
             parent = event.parent_block_hash
-            if parent is None or parent in self._last:
-                self._join(Waiting(event), changes)
-            else:
+            before = None if parent is None else self._last.parts[hash(parent) & LOW].get(parent)
+            if parent is not None and before is None:
                 self._waiting.add(Waiting(event))
+                return
+            keys = self._keys(event, before)
+            if keys is not None:
+                self._book(event, keys, before, NOBODY, changes)
+                if len(self._waiting):
+                    self._join(event, keys, changes)
 
-    def _join(self, first: Waiting, changes: list[Change]) -> None:
-        """Books a store whose parent is known, then all that waited for its blocks, and for theirs."""
-        parent_block = first.event.parent_block_hash
-        todo = [(first, None if parent_block is None else self._last[parent_block])]
+    def _join(self, event: BlockStored, keys: list[BlockKey], changes: list[Change]) -> None:
+        """Books all that waited for the blocks of a store, and for theirs."""
+        todo = [(event, keys)]
         while todo:
-            waiting, parent = todo.pop()
-            event = waiting.event
-            keys = self._keys(event, parent)
-            if keys is None:
-                continue
-            self._book(event, keys, parent, waiting.gone, changes)
-            if len(self._waiting):
-                stride = self._stride
-                for place, block in enumerate(event.block_hashes):
-                    key = keys[(place + 1) * stride - 1]
-                    todo.extend((child, key) for child in self._waiting.take(block))
+            event, keys = todo.pop()
+            for place, block in enumerate(event.block_hashes):
+                before = keys[(place + 1) * self._stride - 1]
+                for waiting in self._waiting.take(block):
+                    found = self._keys(waiting.event, before)
+                    if found is not None:
+                        self._book(waiting.event, found, before, waiting.gone, changes)
+                        todo.append((waiting.event, found))
 
     def _book(
         self,
         event: BlockStored,
         keys: list[BlockKey],
         parent: BlockKey | None,
-        gone: set[int],
+        gone: AbstractSet[int],
         changes: list[Change],
     ) -> None:
-        stride, known = self._stride, self._last
+        stride, last = self._stride, self._last.parts
         self._touch(event.block_hashes)
         if stride == 1 and not gone:  # the hot path: blocks of our size, nearly all of them new
             for block, key in zip(event.block_hashes, keys, strict=True):
-                if block in known:
+                part = last[hash(block) & LOW]
+                if block in part:
                     self._learn(block, (key,), 1)
                 else:
-                    known[block] = key
+                    part[block] = key
             changes.append(Stored(tuple(keys), parent))
             return
         for place, block in enumerate(event.block_hashes):

@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from gateway.index.capacity import CapacityLru, runs_of_zeros
+from gateway.heap import trim_heap
+from gateway.index.capacity import CapacityLru
+from gateway.index.holding import Holding
 from gateway.index.placements import DEFAULT_MAX_KEYS, DEFAULT_TTL, Placements
-from gateway.index.tree import CHILD_BITS, BlockTree, Holding, holder_bits
+from gateway.index.tree import CHILD_BITS, BlockTree, holder_bits
+from gateway.kv.parted import LOW, PartedKeys
 from gateway.types import BlockKey, WorkerId
 
 DEFAULT_MAX_BLOCKS = 4_000_000
@@ -17,6 +20,8 @@ COLLECT_SLICE = 1024
 """Keys of removed or cleared workers that one call of the write path tidies up at most."""
 COLLECT_PER_KEY = 4
 """So many of them for each key that is stored."""
+STRETCH = 16
+"""Keys of a prompt of which a match asks about the last alone, unless somebody's match ends among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +77,31 @@ class PrefixIndex:
         self._evictions = 0
 
     def __repr__(self) -> str:
-        return f"<PrefixIndex {len(self._workers)} workers, {len(self._tree.nodes)} blocks>"
+        return f"<PrefixIndex {len(self._workers)} workers, {self._tree.size} blocks>"
 
     # the read path
 
     def match(self, keys: Sequence[BlockKey], now: float) -> dict[WorkerId, int]:
-        placements = self._placements
-        if placements.masks:
-            placements.expire(now)
-        placed, by_bit = placements.masks, self._by_bit.get
+        if self._placements.masks:
+            self._placements.expire(now)
         found: dict[WorkerId, int] = {}
-        alive, depth = self._active, 0
-        last: int | None = 0
-        for value in map(self._tree.nodes.get, keys):
-            if value is not last:  # along a prompt most values are one shared int
-                still = 0 if value is None else alive & value
-                if still != alive:
-                    gone = alive ^ still
-                    if placed and gone & placed.get(keys[depth], 0):
-                        alive, depth = self._go_on_promised(found, keys, alive, depth)
+        parts, holed, total = self._tree.nodes.parts, self._tree.holed, len(keys)
+        alive, depth = self._walk(found, keys, self._active, 0, 1)
+        width = STRETCH
+        while alive and depth < total:
+            # whoever has no holes and holds the last of a stretch holds all of it
+            step, start = 1 if alive & holed else STRETCH, depth
+            last: int | None = 0
+            for key in keys[depth + step - 1 :: step]:
+                value = parts[key & LOW].get(key)
+                if value is not last:  # along a prompt most values are one shared int
+                    if value is None or alive & value != alive:
                         break
-                    if depth:
-                        known = by_bit(gone)
-                        if known is None:
-                            self._settle(found, gone, depth)
-                        elif whole := depth - depth % known.stride:  # mostly one at a time
-                            found[known.id] = whole
-                    alive = still
-                    if not alive:
-                        break
-                last = value
-            depth += 1
+                    last = value
+                depth += step
+            # where one ends after the other there is nothing to skip
+            width = 2 * width if depth == start else STRETCH
+            alive, depth = self._walk(found, keys, alive, depth, depth + width)
         if depth:
             if alive:
                 self._settle(found, alive, depth)
@@ -113,12 +112,7 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if known is None:
             return 0
-        held, lru = known.holding.parents, known.lru
-        if keys and lru is not None and len(lru.before) == len(held) and lru.surely_to(keys[-1]):
-            return len(keys) - len(keys) % known.stride
-        depth = bytes(map(held.__contains__, keys)).find(0)
-        if depth < 0:
-            depth = len(keys)
+        depth = known.holding.depth(keys)
         return depth - depth % known.stride
 
     # the write path
@@ -134,7 +128,7 @@ class PrefixIndex:
         if capacity is None:
             known.lru = None
         elif known.lru is None:
-            known.lru = CapacityLru(capacity)
+            known.lru = CapacityLru(capacity, known.holding)
         else:
             known.lru.capacity = capacity
 
@@ -150,9 +144,11 @@ class PrefixIndex:
             return
         self._placements.drop(known.holding.bit, keys)
         self._tree.store(known.holding, keys, parent)
+        if keys and known.lru is not None:
+            known.lru.place(keys[-1])
         self._keep_within_bounds(len(keys))
 
-    def load(self, worker: WorkerId, records: Sequence[tuple[int, int, int]], same: dict[int, int]) -> None:
+    def load(self, worker: WorkerId, records: Sequence[tuple[int, int, int]], same: PartedKeys[int]) -> None:
         """Of a snapshot, in any order: key, key before it (0 at a root), and copies that the worker has now.
         `same` keeps one int for each key while a snapshot is loaded; the caller drops it then."""
         known = self._workers.get(worker)
@@ -166,7 +162,9 @@ class PrefixIndex:
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None:
         known = self._workers.get(worker)
         if known is not None:
-            self._tree.remove(known.holding, keys)
+            gone = self._tree.remove(known.holding, keys)
+            if known.lru is not None:
+                known.lru.gone(gone)
 
     def clear(self, worker: WorkerId) -> None:
         known = self._workers.get(worker)
@@ -175,7 +173,7 @@ class PrefixIndex:
         self._retire(known)
         known.holding = self._new_holding()
         if known.lru is not None:
-            known.lru = CapacityLru(known.lru.capacity)
+            known.lru = CapacityLru(known.lru.capacity, known.holding)
         self._enter(known)
         self.collect(COLLECT_SLICE)
 
@@ -185,8 +183,13 @@ class PrefixIndex:
             return
         if known.lru is None:
             self._placements.expire(now)
-            held = known.holding.parents
-            self._placements.place(known.holding.bit, [key for key in keys if key not in held], now)
+            new = known.holding.missing(keys)
+            if len(new) == 1:
+                ((start, stop),) = new
+                self._placements.place(known.holding.bit, keys[start:stop], now)
+            elif new:
+                missing = [key for start, stop in new for key in keys[start:stop]]
+                self._placements.place(known.holding.bit, missing, now)
         else:
             self._place_for_long(known, known.lru, keys)
 
@@ -197,7 +200,7 @@ class PrefixIndex:
         if known.lru is None:
             self._placements.retract(known.holding.bit, keys, placed_at, now)
         else:
-            self._tree.forget(known.holding, known.lru.retract(keys))
+            self._forget(known, known.lru.retract(keys))
 
     def refute(self, worker: WorkerId, keys: Sequence[BlockKey], delivered: int) -> None:
         known = self._workers.get(worker)
@@ -205,24 +208,23 @@ class PrefixIndex:
             return
         wrong = keys[delivered:]
         self._placements.drop(known.holding.bit, wrong)
-        self._tree.forget(known.holding, wrong)
-        if known.lru is not None:
-            known.lru.drop(wrong)
+        self._forget(known, wrong[::-1])
 
     def collect(self, limit: int = COLLECT_SLICE) -> int:
         """Tidies up at most `limit` keys of removed or cleared workers; returns how many are left to do."""
         while self._retiring and limit > 0:
             holding = self._retiring[0]
             limit -= self._tree.drain(holding, limit)
-            if not holding.parents:
+            if not holding.size:
                 self._retiring.popleft()
                 del self._holdings[holding.bit]
                 self._free_bits.append(holding.bit)
-        return sum(len(holding.parents) for holding in self._retiring)
+        return sum(holding.size for holding in self._retiring)
 
     def compact(self) -> None:
         """After a snapshot: gives memory back that only its loading needed."""
         self._tree.compact()
+        trim_heap()
 
     # what people and metrics ask
 
@@ -234,7 +236,7 @@ class PrefixIndex:
     def count(self, worker: WorkerId) -> int:
         """How many keys that are."""
         known = self._workers.get(worker)
-        return 0 if known is None else len(known.holding.parents)
+        return 0 if known is None else known.holding.size
 
     def copies(self, worker: WorkerId, key: BlockKey) -> int:
         known = self._workers.get(worker)
@@ -249,13 +251,13 @@ class PrefixIndex:
         return None if parent is None else BlockKey(parent)
 
     def stats(self) -> IndexStats:
-        held = {worker: len(known.holding.parents) for worker, known in self._workers.items()}
+        held = {worker: known.holding.size for worker, known in self._workers.items()}
         return IndexStats(
-            blocks=len(self._tree.nodes) - len(self._tree.ghosts),
+            blocks=self._tree.size - len(self._tree.ghosts),
             held_pairs=sum(held.values()),
             placed_pairs=len(self._placements),
             evictions=self._evictions,
-            retiring_pairs=sum(len(holding.parents) for holding in self._retiring),
+            retiring_pairs=sum(holding.size for holding in self._retiring),
             held=held,
         )
 
@@ -264,6 +266,7 @@ class PrefixIndex:
         self._tree.check_integrity()
         self._placements.check_integrity()
         for known in self._workers.values():
+            known.holding.check_integrity()
             if known.lru is not None:
                 known.lru.check_integrity()
         bits = {known.holding.bit for known in self._workers.values()}
@@ -273,26 +276,60 @@ class PrefixIndex:
             and self._holdings.keys() == bits | retiring
             and not (bits | retiring) & set(self._free_bits)
             and self._active == sum(bits)
-            and len(self._tree.nodes) <= self._max_blocks
+            and self._tree.holed == sum(w.holding.bit for w in self._workers.values() if w.holding.holes)
+            and self._tree.size <= self._max_blocks
         )
         if not ok:
             raise AssertionError("bits of workers are mixed up")
 
     # steps
 
+    def _walk(
+        self, found: dict[WorkerId, int], keys: Sequence[BlockKey], alive: int, depth: int, stop: int
+    ) -> tuple[int, int]:
+        """One key after the other, up to `stop` or, where promises count, to the end: who is left of those
+        `alive`, and how deep."""
+        placed, by_bit, parts = self._placements.masks, self._by_bit.get, self._tree.nodes.parts
+        last: int | None = 0
+        for key in keys[depth:stop]:
+            value = parts[key & LOW].get(key)
+            if value is not last:
+                still = 0 if value is None else alive & value
+                if still != alive:
+                    gone = alive ^ still
+                    if placed and gone & placed.get(key, 0):
+                        return self._go_on_promised(found, keys, alive, depth)
+                    if depth:
+                        known = by_bit(gone)
+                        if known is None:
+                            self._settle(found, gone, depth)
+                        elif whole := depth - depth % known.stride:  # mostly one at a time
+                            found[known.id] = whole
+                    alive = still
+                    if not alive:
+                        break
+                last = value
+            depth += 1
+        return alive, depth
+
     def _go_on_promised(
         self, found: dict[WorkerId, int], keys: Sequence[BlockKey], alive: int, depth: int
     ) -> tuple[int, int]:
         """From where somebody is promised what he does not hold: who is left in the end, and how deep."""
-        get, placed = self._tree.nodes.get, self._placements.masks.get
+        parts, placed = self._tree.nodes.parts, self._placements.masks.get
+        held: int | None = 0
+        promised: int | None = 0
         for key in keys[depth:]:
-            still = alive & (get(key, 0) | placed(key, 0))
-            if still != alive:
-                if depth:
-                    self._settle(found, alive ^ still, depth)
-                alive = still
-                if not alive:
-                    break
+            value, promise = parts[key & LOW].get(key), placed(key)
+            if value is not held or promise is not promised:
+                held, promised = value, promise
+                still = alive & ((value or 0) | (promise or 0))
+                if still != alive:
+                    if depth:
+                        self._settle(found, alive ^ still, depth)
+                    alive = still
+                    if not alive:
+                        break
             depth += 1
         return alive, depth
 
@@ -308,27 +345,31 @@ class PrefixIndex:
     def _place_for_long(self, known: _Worker, lru: CapacityLru, keys: Sequence[BlockKey]) -> None:
         if len(keys) > lru.capacity:
             keys = keys[: lru.capacity]  # of more it could not keep the rest
-        held, missing = known.holding.parents, lru.missing(keys)
-        # mostly it holds nothing that is not guessed
-        new = missing if len(lru.before) == len(held) else runs_of_zeros(bytes(map(held.__contains__, keys)))
-        for start, stop in new:
+        for start, stop in known.holding.missing(keys):
             self._tree.store(known.holding, keys[start:stop], keys[start - 1] if start else None)
-        pushed_out = lru.place(keys, missing)
-        if pushed_out:
-            self._tree.forget(known.holding, pushed_out)
+        if keys:
+            lru.place(keys[-1])
+        while gone := lru.next_out():
+            self._tree.lost(known.holding, gone)
+            lru.gone(gone)
         self._keep_within_bounds(len(keys))
+
+    def _forget(self, known: _Worker, keys: Sequence[int]) -> None:
+        gone = self._tree.forget(known.holding, keys)
+        if known.lru is not None:
+            known.lru.gone(gone)
 
     def _keep_within_bounds(self, stored: int) -> None:
         tree = self._tree
         if self._retiring:  # faster than it can fill up again, and no call pays for many
             self.collect(min(COLLECT_SLICE, COLLECT_PER_KEY * stored))
-        while len(tree.nodes) > self._max_blocks:
-            key, holders = tree.give_up()
+        while tree.size > self._max_blocks:
+            key, parent, holders = tree.give_up()
             self._evictions += 1
             for bit in holder_bits(holders):
                 known = self._by_bit.get(bit)
                 if known is not None and known.lru is not None:
-                    known.lru.drop((key,))
+                    known.lru.gone(((key, parent),))
 
     def _new_holding(self) -> Holding:
         bit = self._free_bits.pop() if self._free_bits else 1 << next(self._new_bits)

@@ -14,22 +14,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
+from gateway.index.holding import Gone, Holding
+from gateway.kv.parted import LOW, PartedKeys
+
 CHILD_BITS = 32
 CHILDREN = (1 << CHILD_BITS) - 1
 _SHARED_VALUES = 1 << 16
-
-
-class Holding:
-    """What one worker holds in one epoch. `bit` is its place in a node's value."""
-
-    __slots__ = ("bit", "copies", "parents")
-
-    def __init__(self, bit: int) -> None:
-        self.bit = bit
-        self.parents: dict[int, int | None] = {}
-        """Every key held, and the key of the block before it."""
-        self.copies: dict[int, int] = {}
-        """Keys of which it holds more than one copy, and how many."""
 
 
 def holder_bits(value: int) -> Iterator[int]:
@@ -45,9 +35,13 @@ class BlockTree:
     """Nodes, their links and their order of use. `holdings` gives the holding of each bit that is in use."""
 
     def __init__(self, holdings: dict[int, Holding]) -> None:
-        self.nodes: dict[int, int] = {}
+        self.nodes: PartedKeys[int] = PartedKeys()
+        self.size = 0
+        """How many nodes there are, ghosts too."""
         self.ghosts: dict[int, int | None] = {}
         self.leaves: OrderedDict[int, int] = OrderedDict()
+        self.holed = 0
+        """The bits of the holdings that have a hole."""
         self._holdings = holdings
         self._used: dict[int, int] = {}
         """When an inner node was last the end of a match; leaves have theirs in `leaves`."""
@@ -56,28 +50,34 @@ class BlockTree:
         """The leaf to give up next, and its time of use, while a prefix is being given up from its end."""
         self._values: dict[int, int] = {}
 
-    def load(self, holding: Holding, records: Sequence[tuple[int, int, int]], same: dict[int, int]) -> None:
+    def load(self, holding: Holding, records: Sequence[tuple[int, int, int]], same: PartedKeys[int]) -> None:
         """Of a snapshot, in no order: key, key before it or 0, copies that `holding` has of it. They are not
         used by it: when they were, nobody knows any more. Equal keys become one int, kept in `same`."""
-        nodes, parents, leaves, bit = self.nodes, holding.parents, self.leaves, holding.bit
-        ghosts, shared, one = self.ghosts, self._shared, same.setdefault
+        nodes, parents, leaves, bit = self.nodes.parts, holding.parents.parts, self.leaves, holding.bit
+        gained = holding.gained
+        ghosts, shared, one = self.ghosts, self._shared, same.parts
         for number, before, copies in records:
-            key = one(number, number)
-            parent = one(before, before) if before else None
-            if copies == 1 and key not in nodes:  # the hot path: all of a new replica's first worker
-                nodes[key] = bit
-                parents[key] = parent
+            key = one[number & LOW].setdefault(number, number)
+            parent = one[before & LOW].setdefault(before, before) if before else None
+            part = nodes[key & LOW]
+            if copies == 1 and key not in part:  # the hot path: all of a new replica's first worker
+                part[key] = bit
+                self.size += 1
+                parents[key & LOW][key] = parent
+                gained((key,), parent)
                 leaves[key] = 0
                 if parent is not None:
                     self._adopt(parent)
             elif copies == 1 and ghosts.get(key, key) is None:  # a child of it came first
                 del ghosts[key]
-                nodes[key] = shared(nodes[key] | bit)
-                parents[key] = parent
+                part[key] = shared(part[key] | bit)
+                parents[key & LOW][key] = parent
+                gained((key,), parent)
                 if parent is not None:
                     self._adopt(parent)
             else:
                 self._set_copies(holding, key, parent, copies)
+        self._note_holes(holding)
 
     def _set_copies(self, holding: Holding, key: int, parent: int | None, copies: int) -> None:
         if not copies:
@@ -94,86 +94,115 @@ class BlockTree:
 
     def store(self, holding: Holding, keys: Sequence[int], parent: int | None, *, used: bool = True) -> None:
         """One more copy of each key for `holding`. Not `used` are those of a snapshot: old, in no order."""
-        nodes, parents, bit = self.nodes, holding.parents, holding.bit
+        if not keys:
+            return
+        nodes, parents, bit = self.nodes.parts, holding.parents.parts, holding.bit
         bit_and_child = self._shared(bit + 1)
-        fresh = False
-        for key in keys:
-            if key not in nodes:
-                if fresh:
-                    nodes[parent] = bit_and_child  # type: ignore[index]
+        first, start, created = parent, 0, 0
+        """From where on they are new to the holding, what is before that; how many are new to the tree."""
+        fresh: dict[int, int] | None = None
+        """The part of the node before, where that is new."""
+        for place, key in enumerate(keys):
+            at = key & LOW
+            part = nodes[at]
+            if key not in part:
+                if fresh is not None:
+                    fresh[parent] = bit_and_child  # type: ignore[index]
                 elif parent is not None:
                     self._adopt(parent)
-                nodes[key] = bit
-                parents[key] = parent
-                fresh = True
-            elif key in parents:
-                fresh = False
+                part[key] = bit
+                parents[at][key] = parent
+                created += 1
+                fresh = part
+            elif key in parents[at]:
+                fresh = None
                 holding.copies[key] = holding.copies.get(key, 1) + 1
-                if parents[key] != parent:
+                if parents[at][key] != parent:
                     self._link(key, parent)
+                if place > start:
+                    holding.gained(keys[start:place], first)
+                first, start = key, place + 1
             else:
-                fresh = False
-                parents[key] = self._link(key, parent)
+                fresh = None
+                known = self._link(key, parent)
                 self.ghosts.pop(key, None)
-                nodes[key] = self._shared(nodes[key] | bit)
+                part[key] = self._shared(part[key] | bit)
+                parents[at][key] = known
+                if known != parent:  # it is no chain
+                    if place > start:
+                        holding.gained(keys[start:place], first)
+                    first, start = known, place
             parent = key
-        if keys and used:
+        self.size += created
+        if start < len(keys):
+            holding.gained(keys[start:], first)
+        self._note_holes(holding)
+        if used:
             self.touch(keys[-1])
-        elif keys and not nodes[keys[-1]] & CHILDREN:
+        elif not self.nodes[keys[-1]] & CHILDREN:
             self.leaves.setdefault(keys[-1], 0)
 
-    def remove(self, holding: Holding, keys: Sequence[int]) -> None:
-        """One copy less of each key; keys that it does not hold are ignored."""
-        parents, copies = holding.parents, holding.copies
-        for key in keys:
-            if key in copies:
-                copies[key] -= 1
-                if copies[key] == 1:
+    def remove(self, holding: Holding, keys: Sequence[int]) -> list[Gone]:
+        """One copy less of each key; keys that it does not hold are ignored. Returns those that it holds no
+        more, and the key before each."""
+        copies = holding.copies
+        if copies and not copies.keys().isdisjoint(keys):
+            last: list[int] = []
+            for key in keys:
+                if key not in copies:
+                    last.append(key)
+                elif copies[key] == 2:
                     del copies[key]
-            elif key in parents:
-                self._lose(key, parents.pop(key), holding.bit)
+                else:
+                    copies[key] -= 1
+            keys = last
+        return self.forget(holding, keys)
 
-    def forget(self, holding: Holding, keys: Sequence[int]) -> None:
-        """All copies of each key go. Cheapest where a key is followed by the one before it."""
-        nodes, parents, copies, bit = self.nodes, holding.parents, holding.copies, holding.bit
-        used, last = self._used, len(keys) - 1
+    def forget(self, holding: Holding, keys: Sequence[int]) -> list[Gone]:
+        """All copies of each key go. Returns those that were held, and the key before each."""
+        gone = holding.lose(keys)
+        self.lost(holding, gone)
+        return gone
+
+    def lost(self, holding: Holding, gone: Sequence[Gone]) -> None:
+        """`holding` has given these up. Cheapest where a key is followed by the one before it."""
+        nodes, bit, used = self.nodes.parts, holding.bit, self._used
+        self._note_holes(holding)
+        before_one, last, deleted = bit + 1, len(gone) - 1, 0
         going: int | None = None
-        """Nobody else's, and without the key before it in `keys` a leaf; it was not put among them."""
-        for i, key in enumerate(keys):
-            if key not in parents:
-                continue
-            parent = parents.pop(key)
-            if copies:
-                copies.pop(key, None)
+        """Nobody else's, and without the key before it in `gone` a leaf; it was not put among them."""
+        for i, (key, parent) in enumerate(gone):
+            part = nodes[key & LOW]
             if key != going:
-                if nodes[key] != bit:
+                if part[key] != bit:
                     self._lose(key, parent, bit)
                     continue
                 self.leaves.pop(key, None)
-            del nodes[key]
+            del part[key]
+            deleted += 1
             if parent is None:
                 continue
-            if i < last and keys[i + 1] == parent and nodes[parent] == bit + 1:
+            if i < last and gone[i + 1][0] == parent and nodes[parent & LOW][parent] == before_one:
                 going = parent
                 if used:
                     used.pop(parent, None)
             else:
                 self._leave(parent)
+        self.size -= deleted
 
     def drain(self, holding: Holding, limit: int) -> int:
         """Forgets up to `limit` keys of `holding`, latest first; returns how many."""
-        parents = holding.parents
-        holding.copies.clear()
-        done = min(limit, len(parents))
+        self.holed &= ~holding.bit
+        done = min(limit, holding.size)
         for _ in range(done):
-            key, parent = parents.popitem()
+            key, parent = holding.drain()
             self._lose(key, parent, holding.bit)
         return done
 
     def touch(self, key: int) -> None:
         """`key` was used, and with it all before it."""
         self._now += 1
-        value = self.nodes.get(key)
+        value = self.nodes.parts[key & LOW].get(key)
         if value is None:
             return
         if value & CHILDREN:
@@ -182,8 +211,9 @@ class BlockTree:
             self.leaves[key] = self._now
             self.leaves.move_to_end(key)
 
-    def give_up(self) -> tuple[int, int]:
-        """Drops the leaf that was used least recently. Returns it, and the bits of those who held it."""
+    def give_up(self) -> tuple[int, int | None, int]:
+        """Drops the leaf that was used least recently. Returns it, the key before it, and the bits of those
+        who held it."""
         key, used = self._pick()
         parent, holders = self._parent(key), self.nodes[key]
         for bit in holder_bits(holders):
@@ -193,7 +223,7 @@ class BlockTree:
         if parent is not None and self.leaves.get(parent, used + 1) <= used:
             self.leaves[parent] = used
             self._next = parent, used
-        return key, holders
+        return key, parent, holders
 
     def _pick(self) -> tuple[int, int]:
         if self._next is not None and self.leaves.get(self._next[0]) == self._next[1]:
@@ -205,19 +235,23 @@ class BlockTree:
         """Gives back what a snapshot, whose blocks come in no order, took for a while only."""
         self.leaves = OrderedDict(self.leaves)
         self.ghosts = dict(self.ghosts)
+        for holding in self._holdings.values():
+            holding.compact()
 
     # links
 
     def _adopt(self, parent: int) -> None:
         """`parent` has one child more."""
-        value = self.nodes.get(parent)
+        part = self.nodes.parts[parent & LOW]
+        value = part.get(parent)
         if value is None:
-            self.nodes[parent] = 1
+            part[parent] = 1
+            self.size += 1
             self.ghosts[parent] = None
             return
         if not value & CHILDREN:
             self.leaves.pop(parent, None)
-        self.nodes[parent] = self._shared(value + 1)
+        part[parent] = self._shared(value + 1)
 
     def _link(self, key: int, parent: int | None) -> int | None:
         """The parent of a node that exists. A chained key has one parent only, but it is learned late where
@@ -227,7 +261,8 @@ class BlockTree:
             known = parent
             self._adopt(parent)
             for bit in holder_bits(self.nodes[key]):
-                self._holdings[bit].parents[key] = parent
+                self._holdings[bit].relink(key, parent)
+                self._note_holes(self._holdings[bit])
         elif known != parent and parent is not None:
             self.touch(parent)  # not its parent after all: a leaf, unless it has other children
         return known
@@ -239,9 +274,10 @@ class BlockTree:
 
     def _lose(self, key: int, parent: int | None, bit: int) -> None:
         """The holding of `bit` has dropped `key`, whose parent is `parent`."""
-        value = self.nodes[key] ^ bit
+        part = self.nodes.parts[key & LOW]
+        value = part[key] ^ bit
         if value:
-            self.nodes[key] = self._shared(value)
+            part[key] = self._shared(value)
             if value <= CHILDREN:
                 self.ghosts[key] = parent
         else:
@@ -250,24 +286,32 @@ class BlockTree:
     def _bury(self, key: int, parent: int | None) -> None:
         """Takes out a node without holders and children, and each ghost that was there for it alone."""
         del self.nodes[key]
+        self.size -= 1
         self.leaves.pop(key, None)
         if parent is not None:
             self._leave(parent)
 
     def _leave(self, parent: int) -> None:
         """It has one child less."""
-        nodes = self.nodes
         before: int | None = parent
         while before is not None:
-            value = nodes[before] - 1
+            part = self.nodes.parts[before & LOW]
+            value = part[before] - 1
             if value:
-                nodes[before] = self._shared(value)
+                part[before] = self._shared(value)
                 if not value & CHILDREN:
                     self.leaves[before] = self._used.pop(before, 0)
                 return
-            del nodes[before]
+            del part[before]
+            self.size -= 1
             self._used.pop(before, None)
             before = self.ghosts.pop(before)
+
+    def _note_holes(self, holding: Holding) -> None:
+        if holding.holes:
+            self.holed |= holding.bit
+        elif self.holed & holding.bit:
+            self.holed ^= holding.bit
 
     def _shared(self, value: int) -> int:
         values = self._values
@@ -285,16 +329,15 @@ class BlockTree:
             for key, parent in holding.parents.items():
                 expected[key] = expected.get(key, 0) | bit
                 _require(links.setdefault(key, parent) == parent, f"two parents of {key:x}")
-            _require(all(n > 1 for n in holding.copies.values()), "a copy that is the only one")
-            _require(holding.copies.keys() <= holding.parents.keys(), "copies of a block that is not held")
         _require(not expected.keys() & self.ghosts.keys(), "a ghost that is held")
         for parent in links.values():
             if parent is not None:
                 expected[parent] = expected.get(parent, 0) + 1
-        _require(expected == self.nodes, "nodes differ from what is held")
-        leaves = {key for key, value in self.nodes.items() if not value & CHILDREN}
+        nodes = dict(self.nodes.items())
+        _require(expected == nodes and len(nodes) == self.size, "nodes differ from what is held")
+        leaves = {key for key, value in nodes.items() if not value & CHILDREN}
         _require(leaves == self.leaves.keys(), "leaves differ from the nodes without children")
-        _require(self._used.keys() <= self.nodes.keys() - leaves, "times of use of nodes that are gone")
+        _require(self._used.keys() <= nodes.keys() - leaves, "times of use of nodes that are gone")
 
 
 def _require(condition: bool, message: str) -> None:

@@ -14,21 +14,30 @@ from gateway.types import BlockKey, WorkerId
 WORKERS = [WorkerId(name) for name in "abcd"]
 TTL = 5.0
 
-# a small forest of prompts: node n's parent is n // 3, roots are 1 and 2
-NODES = range(1, 60)
+# a small forest of prompts: eight chains of 30, of which all but two leave another one at its 12th node
+CHAIN = 30
+NODES = range(8 * CHAIN)
+
+
+def parent_of(node: int) -> int | None:
+    chain, place = divmod(node, CHAIN)
+    if place:
+        return node - 1
+    return chain // 2 * CHAIN + 11 if chain > 1 else None
 
 
 def path(node: int) -> list[int]:
-    """From the root to `node`."""
+    """From the root to `node`: up to 54."""
     found: list[int] = []
-    while node:
-        found.append(node)
-        node //= 3
+    at: int | None = node
+    while at is not None:
+        found.append(at)
+        at = parent_of(at)
     return found[::-1]
 
 
 def keys_of(nodes: list[int]) -> list[BlockKey]:
-    return [BlockKey(node * 0x9E3779B97F4A7C15 % 2**64) for node in nodes]
+    return [BlockKey((node + 1) * 0x9E3779B97F4A7C15 % 2**64) for node in nodes]
 
 
 workers = st.sampled_from(WORKERS)
@@ -68,7 +77,11 @@ class IndexHistory(RuleBasedStateMachine):
             self.held[worker] = Counter()
         self._forget_placements(worker)
 
-    @rule(worker=workers, node=nodes, known=st.integers(0, 4))
+    @rule(worker=workers, node=nodes)
+    def store_whole(self, worker: WorkerId, node: int) -> None:
+        self.store(worker, node, 0)
+
+    @rule(worker=workers, node=nodes, known=st.integers(0, 53))
     def store(self, worker: WorkerId, node: int, known: int) -> None:
         """A run that hangs on a parent, which may or may not be held by anybody."""
         chain = keys_of(path(node))
@@ -79,14 +92,10 @@ class IndexHistory(RuleBasedStateMachine):
             for key in chain[start:]:
                 self.placed.pop((worker, key), None)
 
-    @rule(worker=workers, node=nodes)
-    def store_alone(self, worker: WorkerId, node: int) -> None:
-        """As a snapshot gives it: without its parent."""
-        [key] = keys_of([node])
-        self.index.store(worker, [key])
-        if worker in self.held:
-            self.held[worker][key] += 1
-            self.placed.pop((worker, key), None)
+    @rule(worker=workers, node=nodes, count=st.integers(1, 20))
+    def free(self, worker: WorkerId, node: int, count: int) -> None:
+        """As an engine does: from the end of a prompt."""
+        self.remove(worker, path(node)[::-1][:count])
 
     @rule(worker=workers, gone=st.lists(nodes, max_size=6))
     def remove(self, worker: WorkerId, gone: list[int]) -> None:
@@ -123,7 +132,7 @@ class IndexHistory(RuleBasedStateMachine):
                 if not self.claims[worker, key]:
                     del self.placed[worker, key]
 
-    @rule(worker=workers, node=nodes, delivered=st.integers(0, 3))
+    @rule(worker=workers, node=nodes, delivered=st.integers(0, 40))
     def refute(self, worker: WorkerId, node: int, delivered: int) -> None:
         keys = keys_of(path(node))
         self.index.refute(worker, keys, delivered)
@@ -138,9 +147,7 @@ class IndexHistory(RuleBasedStateMachine):
 
     @rule(node=nodes)
     def match(self, node: int) -> None:
-        keys = keys_of(path(node))
-        expected = {worker: self._depth(worker, keys) for worker in self.held}
-        assert self.index.match(keys, self.now) == {w: depth for w, depth in expected.items() if depth}
+        self._matches(keys_of(path(node)))
 
     @rule(worker=workers, node=nodes)
     def held_depth(self, worker: WorkerId, node: int) -> None:
@@ -153,12 +160,18 @@ class IndexHistory(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         self.index.check_integrity()
+        for chain in range(2, 8):  # the end of every chain, and so all that come before it
+            self._matches(keys_of(path(chain * CHAIN + CHAIN - 1)))
         for worker in WORKERS:
             counts = self.held.get(worker, Counter())
             expected = {key for key, count in counts.items() if count > 0}
             assert set(self.index.held(worker)) == expected
             for key in expected:
                 assert self.index.copies(worker, key) == counts[key]
+
+    def _matches(self, keys: list[BlockKey]) -> None:
+        expected = {worker: self._depth(worker, keys) for worker in self.held}
+        assert self.index.match(keys, self.now) == {w: depth for w, depth in expected.items() if depth}
 
     def _depth(self, worker: WorkerId, keys: list[BlockKey]) -> int:
         for depth, key in enumerate(keys):

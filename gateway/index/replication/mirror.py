@@ -18,6 +18,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 from gateway.errors import StoreError
 from gateway.index.replication.shelf import UNREADABLE, Entry, Head, Shelf
 from gateway.index.replication.wire import Held, unpack_raw
+from gateway.kv.parted import PartedKeys
 from gateway.types import BlockKey, WorkerId
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class MirroredIndex(Protocol):
     def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None: ...
 
     def load(
-        self, worker: WorkerId, records: Sequence[tuple[int, int, int]], same: dict[int, int]
+        self, worker: WorkerId, records: Sequence[tuple[int, int, int]], same: PartedKeys[int]
     ) -> None: ...
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None: ...
@@ -192,7 +193,7 @@ class Mirror:
         self._stand_at(head)
         blocks = 0
         # a key is met twice, as itself and before another: one int for both is a quarter of the memory
-        same: dict[int, int] = {}
+        same = PartedKeys[int]()
         try:
             async for page in self._shelf.held_records():
                 records = unpack_raw(page)
@@ -200,6 +201,7 @@ class Mirror:
                     self._index.load(worker, part, same)
                     blocks += len(part)
                     await asyncio.sleep(0)  # requests go first
+            same.clear()
             self._index.compact()
             after = await self._shelf.head()
         except BaseException:

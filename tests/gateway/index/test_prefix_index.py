@@ -185,7 +185,8 @@ def test_placements_are_bounded() -> None:
 def test_integrity_notices_a_wrong_node() -> None:
     index = index_of(100)
     index.store(A, chain(1, 3))
-    index._tree.nodes[chain(1, 3)[1]] ^= 1
+    key = chain(1, 3)[1]
+    index._tree.nodes[key] = index._tree.nodes[key] ^ 1
     with pytest.raises(AssertionError, match="nodes differ"):
         index.check_integrity()
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.index.prefix import PrefixIndex
+from gateway.kv.parted import PartedKeys
 from gateway.types import BlockKey, WorkerId
 
 A, B = WorkerId("a"), WorkerId("b")
@@ -49,7 +50,7 @@ def test_loaded_in_any_order_it_is_what_was_stored_in_order(
         loaded.remove(A, [BlockKey(node)])
     records = [(node, parent_of(node), count) for node, count in copies.items()]
     Random(seed).shuffle(records)
-    same: dict[int, int] = {}
+    same = PartedKeys[int]()
     for start in range(0, len(records), 7):
         loaded.load(A, records[start : start + 7], same)
     loaded.load(A, records[:3], same)  # a scan may give an entry twice
@@ -67,12 +68,12 @@ def test_what_was_promised_and_is_held_is_no_promise_any_more() -> None:
     index = PrefixIndex()
     index.add_worker(A)
     index.place(A, [BlockKey(1), BlockKey(4)], 0.0)
-    index.load(A, [(1, 0, 1)], {})
+    index.load(A, [(1, 0, 1)], PartedKeys())
     assert index.stats().placed_pairs == 1
     assert index.match(path(4), 100.0) == {A: 1}, "the promise of the other ran out"
 
 
 def test_a_snapshot_for_a_worker_that_is_gone_changes_nothing() -> None:
     index = PrefixIndex()
-    index.load(A, [(1, 0, 1)], {})
+    index.load(A, [(1, 0, 1)], PartedKeys())
     assert index.stats().blocks == 0
