@@ -228,3 +228,48 @@ def test_a_promise_reaches_on_where_another_worker_is_known_to_hold_less() -> No
     assert index.match(chain(1, 10), 1.0) == {A: 6, B: 8}
     assert index.match(chain(1, 5), 1.0) == {A: 5, B: 5}
     assert index.match(chain(1, 10), 6.0) == {A: 6, B: 3}
+
+
+class Counted(dict[int, int]):
+    """Counts what is looked up."""
+
+    def __init__(self, items: dict[int, int], asked: list[int]) -> None:
+        super().__init__(items)
+        self._asked = asked
+
+    def get(self, key: int, default: int | None = None) -> int | None:  # type: ignore[override]
+        self._asked.append(key)
+        return super().get(key, default)
+
+
+def asked_of(index: PrefixIndex, keys: list[BlockKey]) -> tuple[dict[WorkerId, int], int]:
+    """The match, and of how many keys the nodes were asked."""
+    asked: list[int] = []
+    parts = index._tree.nodes.parts
+    parts[:] = [Counted(part, asked) for part in parts]
+    found = index.match(keys, 0.0)
+    parts[:] = [dict(part) for part in parts]
+    return found, len(asked) - 1  # that it was used is noted at its end
+
+
+def test_a_match_asks_about_few_keys_where_there_is_no_hole() -> None:
+    index = index_of(10_000, A, B)
+    prompt = chain(1, 500)
+    index.store(A, prompt[:480])
+    index.store(B, prompt[:100])
+    found, asked = asked_of(index, prompt)
+    assert found == {A: 480, B: 100}
+    assert asked < 80  # the first, every 16th, and those around the two ends
+
+
+def test_a_hole_ends_a_match_however_few_keys_are_asked_about() -> None:
+    index = index_of(10_000, A, B)
+    prompt = chain(1, 500)
+    index.store(A, prompt)
+    index.store(B, prompt[:300])
+    index.remove(A, [prompt[250]])
+    assert asked_of(index, prompt)[0] == {A: 250, B: 300}
+    index.store(A, [prompt[250]], prompt[249])
+    found, asked = asked_of(index, prompt)
+    assert found == {A: 500, B: 300}
+    assert asked < 80, "the hole is filled"
