@@ -195,8 +195,8 @@ def create_admin(
 
     @app.post("/admin/index/verify", tags=["index"])
     async def verify() -> dict[str, str]:
-        """Recomputes the whole index from what each worker holds: some three seconds a million blocks, in which
-        this replica answers nothing else."""
+        """Recomputes the whole index from what each worker holds: some three seconds a million blocks, in
+        which this replica answers nothing else."""
         view.verify_index()
         return {"status": "sound"}
 

@@ -14,8 +14,8 @@ class IndexReader(Protocol):
     def match(self, keys: Sequence[BlockKey], now: float) -> Mapping[WorkerId, int]:
         """How many leading `keys` each worker holds or was just promised. Workers with none are left out.
 
-        A hole ends a worker's match. Cost: where no holder has a hole a sixteenth of the keys, and those around
-        the ends of matches; else one lookup a key, however many workers there are.
+        A hole ends a worker's match. Cost, however many workers there are: one look-up a key; where no holder
+        has a hole, of a sixteenth of the keys, and of those around the ends of matches.
         """
         ...
 
