@@ -165,7 +165,10 @@ def test_counters_of_all_are_summed_and_gauges_go_by_their_rule(front: Front) ->
     wait_until(lambda: admin.metric("gateway_request_seconds_count") == count + 12, 30, "all twelve")
     assert admin.metric("gateway_prompt_tokens_total") == tokens + 12 * 50
     for engine in front.engines:
-        assert admin.metric("gateway_index_writer", worker=engine.url) == 1
+        # on a busy machine a duty goes from one process to the next meanwhile
+        wait_until(
+            lambda url=engine.url: admin.metric("gateway_index_writer", worker=url) == 1, 30, "one writer"
+        )
         assert admin.metric("gateway_worker_state", worker=engine.url, state="ready") == 1
     assert admin.metric("gateway_index_limit_blocks") == 4_000_000
     assert admin.metric("gateway_peers") == N - 1
