@@ -106,6 +106,19 @@ def test_recorded_events_predict_what_the_engine_reported(version: str) -> None:
     assert [(name, predicted) for name, predicted, _ in found] == [(name, told) for name, _, told in found]
 
 
+@pytest.mark.parametrize("version", ["0.28.0", "0.32.0"])
+def test_a_real_engine_leaves_no_hole(version: str) -> None:
+    """It frees a prompt from its end, so that a match need not ask about every key."""
+    index, ledger, removed_blocks = PrefixIndex(), Ledger(MODEL), 0
+    index.add_worker(W)
+    for seq, payload in recorded(version).items():
+        changes = ledger.apply(decode_batch(payload))
+        removed_blocks += sum(len(change.keys) for change in changes if isinstance(change, Removed))
+        apply_changes(index, W, changes)
+        assert index._tree.holed == 0, f"after batch {seq}"
+    assert removed_blocks == 86
+
+
 def test_the_array_form_predicts_the_same() -> None:
     assert predictions("0.28.0", rewritten("0.20.2")) == predictions("0.28.0", recorded("0.28.0"))
 
