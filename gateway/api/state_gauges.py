@@ -45,6 +45,8 @@ class StateGauges:
 
     def __call__(self) -> Iterable[Gauge]:
         workers = self._view.workers()
+        # a worker may leave between two gauges, and to ask for its breaker then would bring it back
+        open_breakers = [(_of(w), float(self._breaker_open(w))) for w in workers]
         yield Gauge("gateway_build_info", "1, with the version.", ("version",), [((self._version,), 1)])
         yield Gauge(
             "gateway_ready",
@@ -62,7 +64,7 @@ class StateGauges:
             "gateway_breaker_open",
             "1 while its circuit breaker is open or probes with single requests.",
             LABELS,
-            [(_of(w), float(self._breaker_open(w))) for w in workers],
+            open_breakers,
         )
         yield Gauge(
             "gateway_inflight_limit",

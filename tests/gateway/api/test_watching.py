@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
 from gateway.api.departed import Departed
+from gateway.api.fleet_view import FleetView
 from gateway.api.headers import trace_id
 from gateway.api.hot_prefixes import HotPrefixes, Openings
 from gateway.api.record import RequestRecord
 from gateway.api.recorder import MetricsRecorder
+from gateway.api.state_gauges import Bounds, StateGauges
 from gateway.api.ui.decisions import KEPT, Decisions
 from gateway.api.ui.window import SHARES, STEPS, LiveWindow, Times, share_of
+from gateway.fleet.guards import Guards
 from gateway.fleet.worker import Worker, WorkerSpec
 from gateway.metrics import Gauge, LiveState, Metrics
 from gateway.routing.route import Outcome
@@ -227,3 +233,20 @@ def test_a_live_count_is_exported_as_a_counter() -> None:
     registry = CollectorRegistry()
     registry.register(LiveState(lambda: [Gauge("x_blocks", "Blocks.", (), [((), 3)], counts=True)]))
     assert b"# TYPE x_blocks_total counter\nx_blocks_total 3.0" in generate_latest(registry)
+
+
+def test_a_worker_that_leaves_while_gauges_are_read_does_not_come_back() -> None:
+    guards, left = Guards(), WorkerId("w")
+    guards.of(left)
+    one = SimpleNamespace(
+        id="w", model="m", state="ready", events=None, load=SimpleNamespace(max_requests=None)
+    )
+    view = cast(FleetView, SimpleNamespace(workers=lambda: [one]))
+    bounds = Bounds(index_blocks=10, queue_requests=10)
+    read = StateGauges(view, guards, bounds, version="1", readiness=lambda: None, clock=Now())
+    gauges = iter(read())
+    next(gauges)
+    guards.forget(left)
+    named = {gauge.name: list(gauge.values) for gauge in gauges}
+    assert named["gateway_breaker_open"] == [(("m", "w"), 0.0)]
+    assert left not in guards._guards
