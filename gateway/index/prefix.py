@@ -221,8 +221,11 @@ class PrefixIndex:
                 self._free_bits.append(holding.bit)
         return sum(holding.size for holding in self._retiring)
 
-    def compact(self) -> None:
-        """After a snapshot: gives memory back that only its loading needed."""
+    def compact(self, worker: WorkerId) -> None:
+        """After a snapshot of this worker: gives memory back that only its loading needed."""
+        known = self._workers.get(worker)
+        if known is not None:
+            known.holding.compact()
         self._tree.compact()
         trim_heap()
 

@@ -235,8 +235,6 @@ class BlockTree:
         """Gives back what a snapshot, whose blocks come in no order, took for a while only."""
         self.leaves = OrderedDict(self.leaves)
         self.ghosts = dict(self.ghosts)
-        for holding in self._holdings.values():
-            holding.compact()
 
     # links
 

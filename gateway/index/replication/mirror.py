@@ -50,7 +50,7 @@ class MirroredIndex(Protocol):
 
     def copies(self, worker: WorkerId, key: BlockKey) -> int: ...
 
-    def compact(self) -> None: ...
+    def compact(self, worker: WorkerId) -> None: ...
 
 
 class MirrorState(Enum):
@@ -202,7 +202,7 @@ class Mirror:
                     blocks += len(part)
                     await asyncio.sleep(0)  # requests go first
             same.clear()
-            self._index.compact()
+            self._index.compact(worker)
             after = await self._shelf.head()
         except BaseException:
             self._epoch = b""  # half a set: begin again
