@@ -103,7 +103,7 @@ def match() -> Iterator[Row]:
         for _ in range(OTHERS):
             # keys are as good as random; to draw the tokens behind them would be most of the time
             index.store(worker, [BlockKey(random.getrandbits(64)) for _ in range(500)])
-    for packed, name in ((chat, _MATCH), (hard, "the same where the match of each worker ends elsewhere")):
+    for packed, name in ((chat, _MATCH), (hard, _HARDEST)):
         found = block_keys(root, packed)
         p50, p99 = timed(lambda packed=packed: index.match(block_keys(root, packed), 0.0))  # type: ignore[misc]
         yield name, "µs", p50 * 1e6, p99 * 1e6
@@ -229,6 +229,7 @@ def scores() -> Iterator[Row]:
 
 
 _MATCH = "keys of 8,000 tokens, a chat's next turn, and their match, 64 workers"
+_HARDEST = "the same where each worker's match ends elsewhere"
 _EVENTS = "the same, as blocks a second"
 _WHOLE = "the same by Hugging Face's library, 8,000 tokens"
 _NEXT = "tokenise its next turn, 8,000 tokens before"
@@ -245,6 +246,7 @@ def page(rows: Sequence[Row], told: str) -> str:
         "| | target | reached | |",
         "|---|---|---|---|",
         f"| {_MATCH} | 200 µs | {found[_MATCH]:.0f} µs | {_kept(found[_MATCH] <= 200)} |",
+        f"| {_HARDEST} | 200 µs | {found[_HARDEST]:.0f} µs | {_kept(found[_HARDEST] <= 200)} |",
         f"| events applied | 150,000 blocks/s | {found[_EVENTS]:,.0f} | {_kept(found[_EVENTS] >= 150_000)} |",
         "| next chat turn at 8,000 tokens | 0.1 × full encode, Hugging Face's | "
         f"{share:.3f} × | {_kept(share <= 0.1)} |",
