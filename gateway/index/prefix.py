@@ -86,7 +86,8 @@ class PrefixIndex:
             self._placements.expire(now)
         found: dict[WorkerId, int] = {}
         parts, holed, total = self._tree.nodes.parts, self._tree.holed, len(keys)
-        alive, depth = self._walk(found, keys, self._active, 0, 1)
+        # in a short prompt there is nothing to skip
+        alive, depth = self._walk(found, keys, self._active, 0, total if total <= STRETCH else 1)
         width = STRETCH
         while alive and depth < total:
             # whoever has no holes and holds the last of a stretch holds all of it
