@@ -15,6 +15,7 @@ import os
 import platform
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, islice
 from pathlib import Path
@@ -35,6 +36,7 @@ from gateway.kv.codec import decode_batch, encode_batch
 from gateway.kv.events import BlockRemoved, BlockStored, EventBatch
 from gateway.kv.keys import block_keys, pack_tokens, root_key
 from gateway.kv.known_runs import KnownRuns
+from gateway.kv.parted import PartedKeys
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.prompt.files import load_tokenizer_files
 from gateway.prompt.local import LocalEncoder
@@ -47,6 +49,7 @@ from gateway.types import BlockKey, CacheScope, WorkerId
 RESULTS = Path("benchmarks/results/micro.json")
 TOKENIZER = Path("tests/data/tokenizers/vllm-tiny")
 BATCH_S = 0.1
+MANY = 1_000_000
 OTHERS = 31
 """Prompts that each of 64 workers holds beside those that are matched: a million blocks."""
 _WORDS = "the quick brown fox jumps over the lazy dog and looks at what the engine says about it"
@@ -103,15 +106,43 @@ def match() -> Iterator[Row]:
         for _ in range(OTHERS):
             # keys are as good as random; to draw the tokens behind them would be most of the time
             index.store(worker, [BlockKey(random.getrandbits(64)) for _ in range(500)])
-    for packed, name in ((chat, _MATCH), (hard, _HARDEST)):
+    for packed, name, alone in (
+        (chat, _MATCH, "the match of a chat's next turn"),
+        (hard, _HARDEST, "the hardest match"),
+    ):
         found = block_keys(root, packed)
         p50, p99 = timed(lambda packed=packed: index.match(block_keys(root, packed), 0.0))  # type: ignore[misc]
         yield name, "µs", p50 * 1e6, p99 * 1e6
         p50, p99 = timed(lambda found=found: index.match(found, 0.0))  # type: ignore[misc]
-        yield "of this the match", "µs", p50 * 1e6, p99 * 1e6
+        yield alone, "µs", p50 * 1e6, p99 * 1e6
     known = KnownRuns()
     p50, p99 = timed(lambda: index.match(known.keys(root, chat), 0.0))
     yield "a chat's next turn where this gateway has seen the one before", "µs", p50 * 1e6, p99 * 1e6
+
+
+def maps() -> Iterator[Row]:
+    """The longest write while all of a million keys are replaced twice, of three times."""
+    random = Random(6)
+    for name, of in (("one dict", dict), ("parts", PartedKeys)):
+        known: dict[int, int] | PartedKeys[int] = of()
+        held = deque(random.getrandbits(64) for _ in range(MANY))
+        for key in held:
+            known[key] = 1
+        longest = sorted(_longest_write(known, held, random) for _ in range(3))
+        yield f"longest write into a map of {MANY:,} blocks, {name}", "ms", longest[1] * 1e3, longest[2] * 1e3
+
+
+def _longest_write(known: dict[int, int] | PartedKeys[int], held: deque[int], random: Random) -> float:
+    """CPU seconds."""
+    longest, clock = 0.0, time.thread_time
+    for _ in range(2 * len(held)):
+        key, gone = random.getrandbits(64), held.popleft()
+        held.append(key)
+        began = clock()
+        known[key] = 1
+        longest = max(longest, clock() - began)
+        del known[gone]
+    return longest
 
 
 def guess() -> Iterator[Row]:
@@ -268,7 +299,7 @@ def state() -> str:
     )
 
 
-STEPS = {step.__name__: step for step in (keys, match, guess, events, tokens, scores)}
+STEPS = {step.__name__: step for step in (keys, match, maps, guess, events, tokens, scores)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

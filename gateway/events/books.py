@@ -17,6 +17,7 @@ from gateway.events.stream import Position
 from gateway.events.waiting import Waiting
 from gateway.index.base import IndexWriter
 from gateway.index.changes import Change, apply_changes
+from gateway.index.holding import UNKNOWN
 from gateway.index.replication.delta import Books, Delta, delta_of
 from gateway.index.replication.shelf import Grant, Shelf
 from gateway.index.replication.wire import Name
@@ -41,6 +42,8 @@ class _State(msgspec.Struct, array_like=True):
 
 class ParentIndex(IndexWriter, Protocol):
     """The index that a writer applies its changes to; it also knows which block comes before which."""
+
+    def copies(self, worker: WorkerId, key: BlockKey) -> int: ...
 
     def parent(self, worker: WorkerId, key: BlockKey) -> BlockKey | None: ...
 
@@ -98,7 +101,9 @@ class BookSink:
         """Several of the engine's blocks may have a key in common: its copies come with each."""
         for key in entry.keys:
             part.copies[key] = part.copies.get(key, 0) + entry.copies
-            part.parents[key] = self._index.parent(self._worker, key)
+            # what the index gave up or refuted, and the engine holds, it knows no place of
+            held = self._index.copies(self._worker, key)
+            part.parents[key] = self._index.parent(self._worker, key) if held else UNKNOWN
 
 
 def _books(ledger: Ledger, journal: Journal) -> Books:

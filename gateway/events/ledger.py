@@ -26,7 +26,7 @@ from gateway.kv.keys import BLOCK_SIZE, block_keys, pack_tokens, root_key
 from gateway.kv.parted import LOW, PartedMap
 from gateway.types import BlockKey, EngineHash
 
-NOBODY: frozenset[int] = frozenset()
+_NONE_GONE: frozenset[int] = frozenset()
 FULL_ATTENTION = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
 DEFAULT_MAX_WAITING = 65_536
 DEFAULT_MAX_TIER_BLOCKS = 1_000_000
@@ -221,10 +221,7 @@ class Ledger:
                 self._unknown_removals += 1
             return
         removed.extend(self._units.get(block) or (key,))
-        if self._stride == 1 and copies == 1 and not self._tiers:
-            del self._last[block]
-        else:
-            self._set_copies(block, copies - 1)
+        self._set_copies(block, copies - 1)
 
     def _set_copies(self, block: EngineHash, copies: int) -> None:
         if copies == 1:
@@ -265,7 +262,7 @@ class Ledger:
                 return
             keys = self._keys(event, before)
             if keys is not None:
-                self._book(event, keys, before, NOBODY, changes)
+                self._book(event, keys, before, _NONE_GONE, changes)
                 if len(self._waiting):
                     self._join(event, keys, changes)
 

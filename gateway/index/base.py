@@ -47,7 +47,7 @@ class IndexWriter(Protocol):
 
     def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None:
         """One more copy of each key. `keys` are consecutive blocks, `parent` the key before the first, None
-        where the first one begins a prompt."""
+        where the first one begins a prompt, `holding.UNKNOWN` where nobody knows."""
         ...
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None:

@@ -7,11 +7,15 @@ from collections.abc import Container, Sequence
 from typing import TypeAlias
 
 from gateway.kv.parted import LOW, PartedKeys
+from gateway.types import BlockKey
 
 Gone: TypeAlias = tuple[int, int | None]
 """A key that is held no more, and the key before it."""
 _ABSENT = -1
 """No key, and what no key comes before."""
+UNKNOWN = BlockKey(1)
+"""The key before a block of which nobody knows what comes before it. It is never held, so there is a hole
+before that block, and matches look at every key."""
 
 
 class Holding:
@@ -141,13 +145,14 @@ class Holding:
         self.parents[key] = parent
         self._followed(parent)
 
-    def drain(self) -> tuple[int, int | None]:
-        """Any of its keys, which it holds no more, and the key before it. Once this was asked for, nothing
-        else can be: what follows what is not kept."""
+    def drain(self, limit: int) -> list[Gone]:
+        """Up to so many of its keys, whichever, which it holds no more, and the key before each. Once this
+        was asked for, nothing else can be: what follows what is not kept."""
         for kept in (self.copies, self.tips, self.forks, self.holes):
             kept.clear()
-        self.size -= 1
-        return self.parents.popitem()
+        gone = [self.parents.popitem() for _ in range(min(limit, self.size))]
+        self.size -= len(gone)
+        return gone
 
     def compact(self) -> None:
         """Gives back what blocks that come in no order took for a while only."""

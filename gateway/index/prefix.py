@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 
 from gateway.heap import trim_heap
 from gateway.index.capacity import CapacityLru
@@ -184,13 +184,9 @@ class PrefixIndex:
             return
         if known.lru is None:
             self._placements.expire(now)
-            new = known.holding.missing(keys)
-            if len(new) == 1:
-                ((start, stop),) = new
-                self._placements.place(known.holding.bit, keys[start:stop], now)
-            elif new:
-                missing = [key for start, stop in new for key in keys[start:stop]]
-                self._placements.place(known.holding.bit, missing, now)
+            missing = known.holding.missing(keys)
+            new = list(chain.from_iterable(keys[start:stop] for start, stop in missing))
+            self._placements.place(known.holding.bit, new, now)
         else:
             self._place_for_long(known, known.lru, keys)
 
@@ -280,7 +276,8 @@ class PrefixIndex:
             and self._holdings.keys() == bits | retiring
             and not (bits | retiring) & set(self._free_bits)
             and self._active == sum(bits)
-            and self._tree.holed == sum(w.holding.bit for w in self._workers.values() if w.holding.holes)
+            and self._tree.holed & self._active
+            == sum(known.holding.bit for known in self._workers.values() if known.holding.holes)
             and self._tree.size <= self._max_blocks
         )
         if not ok:

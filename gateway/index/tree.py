@@ -191,13 +191,12 @@ class BlockTree:
         self.size -= deleted
 
     def drain(self, holding: Holding, limit: int) -> int:
-        """Forgets up to `limit` keys of `holding`, latest first; returns how many."""
-        self.holed &= ~holding.bit
-        done = min(limit, holding.size)
-        for _ in range(done):
-            key, parent = holding.drain()
+        """Forgets up to `limit` keys of `holding`, which is matched no more; returns how many."""
+        gone = holding.drain(limit)
+        self._note_holes(holding)
+        for key, parent in gone:
             self._lose(key, parent, holding.bit)
-        return done
+        return len(gone)
 
     def touch(self, key: int) -> None:
         """`key` was used, and with it all before it."""

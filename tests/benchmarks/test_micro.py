@@ -5,10 +5,11 @@ import pytest
 from benchmarks import micro
 
 
-@pytest.mark.parametrize("step", ["keys", "match", "events", "scores"])
+@pytest.mark.parametrize("step", ["keys", "match", "maps", "events", "scores"])
 def test_each_step_gives_rows(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(micro, "BATCH_S", 0.0)
     monkeypatch.setattr(micro, "OTHERS", 1)
+    monkeypatch.setattr(micro, "MANY", 1000)
     rows = list(micro.STEPS[step]())
     assert rows
     assert all(p50 > 0 and p99 > 0 for _, _, p50, p99 in rows)

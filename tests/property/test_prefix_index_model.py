@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gateway.index.holding import UNKNOWN
 from gateway.index.prefix import PrefixIndex
 from gateway.types import BlockKey, WorkerId
 
@@ -91,6 +92,15 @@ class IndexHistory(RuleBasedStateMachine):
             self.held[worker].update(chain[start:])
             for key in chain[start:]:
                 self.placed.pop((worker, key), None)
+
+    @rule(worker=workers, node=nodes)
+    def store_alone(self, worker: WorkerId, node: int) -> None:
+        """As a snapshot may give it: nobody knows what comes before it."""
+        [key] = keys_of([node])
+        self.index.store(worker, [key], UNKNOWN)
+        if worker in self.held:
+            self.held[worker][key] += 1
+            self.placed.pop((worker, key), None)
 
     @rule(worker=workers, node=nodes, count=st.integers(1, 20))
     def free(self, worker: WorkerId, node: int, count: int) -> None:

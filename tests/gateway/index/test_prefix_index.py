@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from gateway.index.holding import UNKNOWN
 from gateway.index.prefix import PrefixIndex
 from gateway.types import BlockKey, WorkerId
 
@@ -273,3 +274,30 @@ def test_a_hole_ends_a_match_however_few_keys_are_asked_about() -> None:
     found, asked = asked_of(index, prompt)
     assert found == {A: 500, B: 300}
     assert asked < 80, "the hole is filled"
+
+
+def test_a_hole_of_a_worker_that_left_is_no_fault() -> None:
+    """Two wait for their memory to be given back, one behind the other."""
+    index = index_of(10_000, A, B)
+    index.store(B, chain(1, 3000))
+    index.store(A, chain(2, 3000))
+    index.remove(A, [chain(2, 3000)[7]])
+    index.remove_worker(B)
+    index.remove_worker(A)
+    assert index.stats().retiring_pairs > 2999
+    index.check_integrity()
+    while index.collect(1000):
+        index.check_integrity()
+    assert index._tree.holed == 0
+
+
+def test_what_comes_before_a_block_may_be_unknown() -> None:
+    index = index_of(10_000)
+    prompt = chain(1, 100)
+    index.store(A, prompt[:40])
+    index.store(A, prompt[50:], UNKNOWN)
+    assert index.match(prompt, 0.0) == {A: 40}
+    index.store(A, prompt[40:50], prompt[39])
+    assert index.match(prompt, 0.0) == {A: 100}
+    index.remove(A, [prompt[45]])
+    assert index.match(prompt, 0.0) == {A: 45}
