@@ -1,7 +1,7 @@
 """Large maps in parts, so that no write to one takes long.
 
-Python makes a dict anew when it has been written to and deleted from for long enough, at once: eighty
-milliseconds for a million blocks, in which nothing else is done. In parts that is five at a time.
+Python makes a dict anew when it has been written to and deleted from for long enough, at once: a tenth of a
+second for a million blocks, in which nothing else is done. In parts that is some milliseconds at a time.
 """
 
 from __future__ import annotations
