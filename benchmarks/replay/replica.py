@@ -107,6 +107,7 @@ class Replica:
         notes = Notes(
             ahead_tokens=load.all_waiting_tokens,
             unit=size,
+            epoch=self._index.epoch(worker),
             held_blocks=self._index.held_depth(worker, cacheable[: matched[winner] // size]),
         )
         lease = Lease.take(

@@ -67,6 +67,10 @@ class IndexWriter(Protocol):
         What other decisions promised too, and what the engine itself told of, stays."""
         ...
 
+    def epoch(self, worker: WorkerId) -> int:
+        """A number that is another one once all that the worker held is void; 0 where it is not known."""
+        ...
+
     def refute(self, worker: WorkerId, keys: Sequence[BlockKey], delivered: int) -> None:
         """Feedback: of `keys`, which were promised, the engine really had `delivered` leading ones. What lies
         behind that point is forgotten for this worker."""

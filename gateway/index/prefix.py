@@ -40,10 +40,11 @@ class IndexStats:
 
 
 class _Worker:
-    __slots__ = ("holding", "id", "lru", "stride")
+    __slots__ = ("epoch", "holding", "id", "lru", "stride")
 
-    def __init__(self, worker: WorkerId, holding: Holding) -> None:
+    def __init__(self, worker: WorkerId, holding: Holding, epoch: int) -> None:
         self.id = worker
+        self.epoch = epoch
         self.holding = holding
         self.stride = 1
         self.lru: CapacityLru | None = None
@@ -74,6 +75,7 @@ class PrefixIndex:
         self._retiring: deque[Holding] = deque()
         self._free_bits: list[int] = []
         self._new_bits = count(CHILD_BITS)
+        self._epochs = count(1)
         self._evictions = 0
 
     def __repr__(self) -> str:
@@ -121,7 +123,7 @@ class PrefixIndex:
     def add_worker(self, worker: WorkerId, *, stride: int = 1, capacity: int | None = None) -> None:
         known = self._workers.get(worker)
         if known is None:
-            known = self._workers[worker] = _Worker(worker, self._new_holding())
+            known = self._workers[worker] = _Worker(worker, self._new_holding(), next(self._epochs))
             self._enter(known)
         elif (capacity is None) != (known.lru is None):
             self.clear(worker)  # a guess must not pass for the engine's word, nor the reverse
@@ -172,7 +174,7 @@ class PrefixIndex:
         if known is None:
             return
         self._retire(known)
-        known.holding = self._new_holding()
+        known.holding, known.epoch = self._new_holding(), next(self._epochs)
         if known.lru is not None:
             known.lru = CapacityLru(known.lru.capacity, known.holding)
         self._enter(known)
@@ -198,6 +200,10 @@ class PrefixIndex:
             self._placements.retract(known.holding.bit, keys, placed_at, now)
         else:
             self._forget(known, known.lru.retract(keys))
+
+    def epoch(self, worker: WorkerId) -> int:
+        known = self._workers.get(worker)
+        return 0 if known is None else known.epoch
 
     def refute(self, worker: WorkerId, keys: Sequence[BlockKey], delivered: int) -> None:
         known = self._workers.get(worker)

@@ -51,7 +51,8 @@ class Feedback:
         self.observer.delivered(route.worker, route.matched_tokens, delivered)
         self._count(route.worker, route.matched_tokens, delivered)
         held, really = route.notes.held_blocks, delivered // route.notes.unit
-        if really < held:
+        # a worker that began anew meanwhile may hold what it did not have yet for this one
+        if really < held and self.index.epoch(route.worker) == route.notes.epoch:
             self.index.refute(route.worker, route.keys[0][:held], really)
 
     def _count(self, worker: WorkerId, promised: int, delivered: int) -> None:

@@ -51,5 +51,7 @@ class Promises:
         """At the end of a try: without a prefill, no block of the prompt will turn up."""
         if outcome is Outcome.OK or (route.lease.answered and outcome not in TURNED_AWAY):
             return
+        if self._index.epoch(route.worker) != route.notes.epoch:
+            return  # its promises are void, and those that were made since are others'
         for keys in route.notes.placed:
             self._index.retract(route.worker, keys, route.notes.placed_at, now)

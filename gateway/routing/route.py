@@ -34,6 +34,8 @@ class Notes(msgspec.Struct, frozen=True):
     held_blocks: int = 0
     """Of a single prompt's keys, how many leading ones the worker was known to hold. What was promised beyond
     them rests on decisions alone: when it does not come true, that refutes nothing."""
+    epoch: int = 0
+    """In which of the worker's epochs that was (`IndexWriter.epoch`)."""
     placed: Sequence[Sequence[BlockKey]] = ()
     """The keys that it promised the index, per prompt."""
     placed_at: float = 0.0

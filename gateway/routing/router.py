@@ -294,6 +294,7 @@ class Router:
             )
             if matched and len(reading.prompts) == 1
             else 0,
+            epoch=self._index.epoch(worker.id),
             placed=self._promises.make(worker, reading, matched, now),
             placed_at=now,
             weighing=weighing,

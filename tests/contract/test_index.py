@@ -201,6 +201,19 @@ def test_feedback_takes_back_what_lies_behind_the_delivered_point(index: Index) 
     assert index.match(PROMPT, 0.0) == {A: 6, B: 6}
 
 
+def test_an_epoch_ends_when_all_is_void(index: Index) -> None:
+    first = index.epoch(A)
+    index.store(A, PROMPT)
+    index.refute(A, PROMPT, 0)
+    assert index.epoch(A) == first > 0
+    index.clear(A)
+    second = index.epoch(A)
+    index.remove_worker(A)
+    assert index.epoch(A) == 0
+    index.add_worker(A)
+    assert len({first, second, index.epoch(A), index.epoch(B), 0}) == 5
+
+
 def test_feedback_takes_back_placements(index: Index) -> None:
     index.place(A, PROMPT, 0.0)
     index.refute(A, PROMPT, 1)

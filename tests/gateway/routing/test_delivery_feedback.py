@@ -36,6 +36,30 @@ def request() -> PromptRequest:
     return PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT])
 
 
+async def test_a_verdict_on_what_an_engine_held_before_it_began_anew_is_none(fleet: Any) -> None:
+    """It comes when the engine holds the prompt again, by its own word."""
+    a = fleet.add("a")
+    fleet.store(a, PROMPT)
+    before = await fleet.route(PROMPT)
+    assert before.matched_tokens == 192
+    fleet.index.clear(a)
+    fleet.store(a, PROMPT)
+    fleet.router.finish(before, Outcome.OK, Usage(200, 3, 0), 0.1)
+    assert fleet.router.weigh(await fleet.router.read(request())).reusable == 192
+    assert await answer(fleet, 80) == 192  # of one that came since it counts
+    assert fleet.router.weigh(await fleet.router.read(request())).reusable == 80
+
+
+async def test_a_request_that_failed_before_takes_back_no_promise_made_since(fleet: Any) -> None:
+    a = fleet.add("a")
+    before = await fleet.route(PROMPT)
+    fleet.index.clear(a)
+    await fleet.route(PROMPT)
+    assert fleet.router.weigh(await fleet.router.read(request())).reusable == 192
+    fleet.router.finish(before, Outcome.BUSY, None, None)
+    assert fleet.router.weigh(await fleet.router.read(request())).reusable == 192
+
+
 async def test_a_kept_promise_changes_nothing(fleet: Any) -> None:
     a = fleet.add("a")
     fleet.store(a, PROMPT)
