@@ -47,7 +47,7 @@ def test_a_page_is_of_a_whole_run_or_asked_for(
         (
             micro.main,
             "--only nonsense,keys",
-            "--only: unknown: nonsense; there are: keys, match, guess, events, tokens, scores",
+            "--only: unknown: nonsense; there are: keys, match, ",
         ),
         (micro.main, "--json /dev/null/x", "/dev/null/x cannot be written: /dev/null is no folder"),
         (micro.main, "--json tests", "tests is a folder"),
