@@ -57,6 +57,11 @@ def main() -> None:
 @click.option("--max-model-len", type=click.IntRange(1), help="Tokens of the longest sequence.")
 @click.option("--max-num-seqs", type=click.IntRange(1), help="Sequences that run at once.")
 @click.option("--max-num-batched-tokens", type=click.IntRange(1), help="Tokens of one step.")
+@click.option(
+    "--long-prefill-token-threshold",
+    type=click.IntRange(0),
+    help="Most tokens of a step for one of several sequences, so that short prompts pass.  [default: 0, all]",
+)
 @click.option("--kv-dtype", type=click.Choice(_KV_DTYPES), help="How K and V are kept.  [default: float32]")
 @click.option("--prefix-caching/--no-prefix-caching", default=True, show_default=True)
 @click.option(
@@ -142,6 +147,7 @@ def _load(
         max_model_len=given["max_model_len"],
         max_num_seqs=given["max_num_seqs"],
         max_num_batched_tokens=given["max_num_batched_tokens"],
+        long_prefill_token_threshold=given["long_prefill_token_threshold"],
         kv_dtype=given["kv_dtype"],
         enable_prefix_caching=given["prefix_caching"],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from tokenizers import Tokenizer
@@ -26,17 +26,15 @@ class Limits:
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    long_prefill_token_threshold: int | None = None
     kv_dtype: Literal["float32", "float16", "int8", "fp8"] | None = None
     enable_prefix_caching: bool | None = None
 
     def over(self, config: EngineConfig) -> EngineConfig:
         """`config` with these on top. The longest sequence shrinks to the blocks there are, and so does the
         number of sequences to the tokens of a step, unless it is set itself."""
-        names = ("block_size", "num_blocks", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
         given: dict[str, Any] = {
-            name: value
-            for name in (*names, "kv_dtype", "enable_prefix_caching")
-            if (value := getattr(self, name)) is not None
+            field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None
         }
         config = replace(config, **given)
         if self.max_model_len is None:

@@ -17,7 +17,14 @@ from workers.types import EngineConfig
 
 _FIGURE = re.compile(r"(?P<value>\d+(?:\.\d+)?)(?P<unit>ns|us|ms|s)-per-(?P<per>token|step)")
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
-_LIMITS = ("block_size", "num_blocks", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
+_LIMITS = (
+    "block_size",
+    "num_blocks",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "long_prefill_token_threshold",
+)
 _ROOFLINE = ("compute_efficiency", "memory_efficiency", "overhead_s")
 
 
@@ -31,6 +38,7 @@ class Profile:
     max_model_len: int = 131_072
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8_192
+    long_prefill_token_threshold: int = 0
     block_size: int = 16
 
     def engine_config(self, model: str) -> EngineConfig:
@@ -42,6 +50,7 @@ class Profile:
             max_model_len=min(self.max_model_len, self.num_blocks * self.block_size),
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
+            long_prefill_token_threshold=self.long_prefill_token_threshold,
         )
 
 

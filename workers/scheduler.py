@@ -3,8 +3,10 @@
 Continuous batching in the manner of vLLM v1: prompt and generated tokens are the same thing, known tokens
 whose K/V are missing. Running sequences go first, in order of arrival, so decodes (one token each) come
 before the rest of a long prompt; what is left of the step's token budget admits waiting ones, first come
-first served, and a prompt longer than the budget is computed in chunks. Where blocks run out, the latest
-arrival is preempted: it gives back its blocks, goes to the head of the queue and computes itself again.
+first served, and a prompt longer than the budget is computed in chunks. `long_prefill_token_threshold`
+bounds a sequence's part of a step, so that short prompts pass a long one; a sequence that is alone has the
+whole budget (vLLM 0.32; 0.28 bounds that one, too). Where blocks run out, the latest arrival is preempted: it
+gives back its blocks, goes to the head of the queue and computes itself again.
 """
 
 from __future__ import annotations
@@ -100,9 +102,10 @@ class Scheduler:
         """
         schedule = Schedule()
         preempted = self.counters.preemptions
-        budget = self._schedule_running(schedule, self.config.max_num_batched_tokens)
+        most = self._most_of_one()
+        budget = self._schedule_running(schedule, self.config.max_num_batched_tokens, most)
         if self.counters.preemptions == preempted:
-            self._admit_waiting(schedule, budget)
+            self._admit_waiting(schedule, budget, most)
         return schedule
 
     def quiet_steps(self, schedule: Schedule) -> int:
@@ -180,13 +183,20 @@ class Scheduler:
         for sequence in self._waiting.values():
             expect(sequence.status is Status.WAITING and not sequence.blocks, "who waits holds nothing")
 
-    def _schedule_running(self, schedule: Schedule, budget: int) -> int:
+    def _most_of_one(self) -> int:
+        """Tokens that one sequence may have of the next step's budget."""
+        threshold = self.config.long_prefill_token_threshold
+        if threshold and len(self._running) + len(self._waiting) > 1:
+            return threshold
+        return self.config.max_num_batched_tokens
+
+    def _schedule_running(self, schedule: Schedule, budget: int, most: int) -> int:
         size = self.config.block_size
         for sequence in list(self._running.values()):
             # the preempted are the latest, so behind the first of them there are only others
             if not budget or sequence.status is not Status.RUNNING:
                 break
-            count = min(sequence.num_tokens - sequence.num_computed, budget)
+            count = min(sequence.num_tokens - sequence.num_computed, budget, most)
             end = sequence.num_computed + count
             if end > len(sequence.blocks) * size and not self._make_room(sequence, end):
                 break
@@ -207,7 +217,7 @@ class Scheduler:
         sequence.blocks += self.pool.allocate(need)
         return True
 
-    def _admit_waiting(self, schedule: Schedule, budget: int) -> None:
+    def _admit_waiting(self, schedule: Schedule, budget: int, most: int) -> None:
         while budget and self._waiting and len(self._running) < self.config.max_num_seqs:
             sequence = next(iter(self._waiting.values()))
             hits = self._find_cached(sequence)
@@ -220,7 +230,7 @@ class Scheduler:
             sequence.num_registered = len(hits)
             sequence.num_computed = len(hits) * self.config.block_size
             self._count_query(sequence)
-            count = min(sequence.num_tokens - sequence.num_computed, budget)
+            count = min(sequence.num_tokens - sequence.num_computed, budget, most)
             end = sequence.num_computed + count
             sequence.blocks = hits + self.pool.allocate(self._blocks_for(end) - len(hits))
             schedule.batch.append((sequence, count))
@@ -292,6 +302,11 @@ def check_config(config: EngineConfig) -> None:
         )
     if config.max_num_seqs < 1:
         raise ValueError("max_num_seqs must be at least 1")
+    if not 0 <= config.long_prefill_token_threshold <= config.max_model_len:
+        raise ValueError(
+            f"long_prefill_token_threshold ({config.long_prefill_token_threshold}) must be 0, for none, "
+            f"or at most max_model_len ({config.max_model_len})"
+        )
     capacity = config.num_blocks * config.block_size
     if config.max_model_len > capacity:
         raise ValueError(

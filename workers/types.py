@@ -118,5 +118,7 @@ class EngineConfig:
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 512
     """Token budget of one step: decodes first, then prefill in chunks."""
+    long_prefill_token_threshold: int = 0
+    """No sequence gets more of a step's budget than this while others run or wait; 0: as much as is left."""
     enable_prefix_caching: bool = True
     kv_dtype: Literal["float32", "float16", "int8", "fp8"] = "float32"

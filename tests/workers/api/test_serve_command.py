@@ -81,6 +81,10 @@ def test_it_ends_with_the_process_that_started_it(spawn: Any, free_port: Callabl
             "must be at least",
         ),
         (["--model", "sim:fast", "--max-model-len", "100000"], "does not fit 4096 blocks"),
+        (
+            ["--model", "sim:fast", "--max-model-len", "512", "--long-prefill-token-threshold", "513"],
+            "long_prefill_token_threshold (513) must be 0, for none, or at most max_model_len (512)",
+        ),
         (["--model", "sim:fast", "--host", "no.such.host.invalid"], "--host takes an address"),
         (["--model", "sim:fast", "--kv-dtype", "int3"], "int3"),
     ],

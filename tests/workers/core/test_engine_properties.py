@@ -20,7 +20,7 @@ EOS = frozenset({2})
 ROOT = (3, 4, 4, 3, 5) * 8
 
 
-def engine(*, caching: bool, blocks: int, budget: int) -> Engine:
+def engine(*, caching: bool, blocks: int, budget: int, threshold: int = 0) -> Engine:
     config = EngineConfig(
         "m",
         block_size=4,
@@ -28,6 +28,7 @@ def engine(*, caching: bool, blocks: int, budget: int) -> Engine:
         max_model_len=48,
         max_num_seqs=4,
         max_num_batched_tokens=budget,
+        long_prefill_token_threshold=threshold,
         enable_prefix_caching=caching,
     )
     runner = SimRunner(
@@ -44,9 +45,13 @@ def engine(*, caching: bool, blocks: int, budget: int) -> Engine:
 class EngineLife(RuleBasedStateMachine):
     """Small numbers make the interesting things frequent: few blocks of 4 tokens, one root with edits."""
 
-    @initialize(blocks=st.integers(12, 18), budget=st.sampled_from((4, 7, 16, 64)))
-    def start(self, blocks: int, budget: int) -> None:
-        self.engine = engine(caching=True, blocks=blocks, budget=budget)
+    @initialize(
+        blocks=st.integers(12, 18),
+        budget=st.sampled_from((4, 7, 16, 64)),
+        threshold=st.sampled_from((0, 0, 1, 3, 20)),
+    )
+    def start(self, blocks: int, budget: int, threshold: int) -> None:
+        self.engine = engine(caching=True, blocks=blocks, budget=budget, threshold=threshold)
         self.budget = budget
         self.requests: dict[str, EngineRequest] = {}
         self.said: dict[str, list[int | None]] = {}

@@ -59,6 +59,79 @@ def test_decodes_go_before_new_prompts_and_the_budget_holds(make: Any) -> None:
     assert max(sum(len(item.tokens) for item in step) for step in h.runner.steps) == 32
 
 
+def test_a_long_prompt_leaves_room_in_the_step_for_others(make: Any) -> None:
+    h = make(max_num_batched_tokens=8, max_num_seqs=4, long_prefill_token_threshold=3)
+    h.add("long", prompt(10), max_tokens=1)
+    h.add("short", prompt(2, 1_000), max_tokens=3)
+    h.finish()
+    assert [fed(step) for step in h.runner.steps] == [
+        [("long", 0, 3), ("short", 0, 2)],
+        [("long", 3, 3), ("short", 2, 1)],
+        [("long", 6, 3), ("short", 3, 1)],
+        # short has its three tokens; who is alone keeps nobody waiting
+        [("long", 9, 1)],
+    ]
+
+
+def test_the_newly_admitted_are_held_to_it_as_those_who_run_and_the_budget_holds(make: Any) -> None:
+    h = make(max_num_batched_tokens=8, max_num_seqs=4, long_prefill_token_threshold=3)
+    for i, name in enumerate(("a", "b", "c")):
+        h.add(name, prompt(7, 1_000 * i))
+    h.finish()
+    assert [fed(step) for step in h.runner.steps] == [
+        [("a", 0, 3), ("b", 0, 3), ("c", 0, 2)],
+        [("a", 3, 3), ("b", 3, 3), ("c", 2, 2)],
+        [("a", 6, 1), ("b", 6, 1), ("c", 4, 3)],
+    ]
+
+
+def test_who_is_alone_has_the_whole_step_until_somebody_comes(make: Any) -> None:
+    h = make(max_num_batched_tokens=8, max_num_seqs=1, long_prefill_token_threshold=3)
+    h.add("long", prompt(20))
+    h.step()
+    # nobody else may run, but somebody waits: as in vLLM 0.32 that is enough
+    h.add("next", prompt(2, 1_000))
+    h.finish()
+    assert [fed(step) for step in h.runner.steps] == [
+        [("long", 0, 8)],
+        [("long", 8, 3)],
+        [("long", 11, 3)],
+        [("long", 14, 3)],
+        [("long", 17, 3)],
+        [("next", 0, 2)],
+    ]
+
+
+@pytest.mark.parametrize(("threshold", "step_of_short"), [(0, 4), (3, 1)])
+def test_a_short_prompt_passes_a_long_one_only_with_a_threshold(
+    make: Any, threshold: int, step_of_short: int
+) -> None:
+    h = make(max_num_batched_tokens=8, max_num_seqs=4, long_prefill_token_threshold=threshold)
+    h.add("long", prompt(33))
+    h.step()
+    h.add("short", prompt(2, 1_000), max_tokens=1)
+    h.finish()
+    # 25 of the long one are left: three steps of 8, and in the next there is room beside the last token
+    first = next(at for at, step in enumerate(h.runner.steps) if ("short", 0, 2) in fed(step))
+    assert first == step_of_short
+    # the long one is done as soon either way: 8, then 25 alone, or 3 beside the short one and 22 alone
+    assert [len(step) for step in h.runner.steps] == ([1, 1, 1, 1, 2] if not threshold else [1, 2, 1, 1, 1])
+
+
+@pytest.mark.parametrize("blocks", [64, 6])
+def test_with_a_threshold_everybody_says_the_same(make_sim: Any, blocks: int) -> None:
+    answers = []
+    for settings in ({}, {"num_blocks": blocks, "long_prefill_token_threshold": 5}):
+        h = make_sim(**{"num_blocks": 64, "max_model_len": 96, "max_num_batched_tokens": 16} | settings)
+        for i, length in enumerate((60, 4, 33, 17)):
+            h.add(f"r{i}", prompt(length, 1_000 * i), max_tokens=20, ignore_eos=True)
+        h.finish()
+        answers.append([h.tokens(f"r{i}") for i in range(4)])
+        if settings:
+            assert (h.engine.stats().preemptions > 0) is (blocks == 6)
+    assert answers[0] == answers[1]
+
+
 def test_no_more_sequences_run_than_allowed_and_all_get_their_turn(make: Any) -> None:
     h = make(max_num_seqs=3)
     for i in range(10):
@@ -213,6 +286,8 @@ def test_an_id_can_be_here_only_once(make: Any) -> None:
         ({"num_blocks": 3, "max_model_len": 49}, "lower it to 48"),
         ({"max_num_seqs": 9, "max_num_batched_tokens": 8}, "max_num_batched_tokens"),
         ({"max_num_seqs": 0}, "max_num_seqs"),
+        ({"long_prefill_token_threshold": -1}, r"long_prefill_token_threshold \(-1\) must be 0, for none"),
+        ({"long_prefill_token_threshold": 1_025}, r"\(1025\).*at most max_model_len \(1024\)"),
     ],
 )
 def test_a_config_that_would_starve_is_refused(make: Any, config: dict[str, int], message: str) -> None:

@@ -118,6 +118,9 @@ def test_options_change_figures() -> None:
     assert profile.engine_config("m").max_model_len == 48_000
     assert profile.timing.step_seconds([(8_000, 0)]) > 1.9 * usual.timing.step_seconds([(8_000, 0)])
     assert profile_named("20us-per-token,num_blocks=100").num_blocks == 100
+    passing = profile_named("h100-8b,long_prefill_token_threshold=1024").engine_config("m")
+    assert (passing.long_prefill_token_threshold, passing.max_num_batched_tokens) == (1_024, 8_192)
+    assert usual.engine_config("m").long_prefill_token_threshold == 0
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from gateway.kv.events import BlockStored, EventBatch
 from gateway.kv.keys import block_keys, pack_tokens, root_key
 from gateway.types import CacheScope
+from workers.engine import Engine
 from workers.profiles import profile_named
 from workers.timing import LinearTiming
-from workers.types import EngineConfig, EngineRequest, SamplingParams
+from workers.types import EngineConfig, EngineRequest, Sampled, SamplingParams, StepItem
 from workers.virtual import VirtualEngine
 
 SCOPE = CacheScope("m")
@@ -129,12 +131,18 @@ class Life:
     begun: int = 0
 
 
-def lived(seed: int, *, step_by_step: bool, eos: frozenset[int]) -> Life:
+def lived(seed: int, *, step_by_step: bool, eos: frozenset[int], threshold: int = 0) -> Life:
     """A random workload with arrivals and aborts at random times, on a pool that is too small for it."""
     rng = random.Random(seed)
     life = Life()
     config = EngineConfig(
-        "m", block_size=4, num_blocks=24, max_model_len=96, max_num_seqs=3, max_num_batched_tokens=16
+        "m",
+        block_size=4,
+        num_blocks=24,
+        max_model_len=96,
+        max_num_seqs=3,
+        max_num_batched_tokens=16,
+        long_prefill_token_threshold=threshold,
     )
     engine = VirtualEngine(
         config,
@@ -173,10 +181,11 @@ def lived(seed: int, *, step_by_step: bool, eos: frozenset[int]) -> Life:
     return life
 
 
+@pytest.mark.parametrize("threshold", [0, 5])
 @pytest.mark.parametrize("seed", range(12))
-def test_steps_taken_as_one_change_nothing(seed: int) -> None:
-    quick = lived(seed, step_by_step=False, eos=frozenset())
-    slow = lived(seed, step_by_step=True, eos=frozenset())
+def test_steps_taken_as_one_change_nothing(seed: int, threshold: int) -> None:
+    quick = lived(seed, step_by_step=False, eos=frozenset(), threshold=threshold)
+    slow = lived(seed, step_by_step=True, eos=frozenset(), threshold=threshold)
     assert quick.progress == slow.progress
     assert quick.batches == slow.batches
     assert quick.begun < slow.begun
@@ -188,3 +197,63 @@ def test_where_a_token_may_end_a_sequence_nothing_is_taken_as_one() -> None:
     slow = lived(1, step_by_step=True, eos=frozenset({1_020}))
     assert (quick.progress, quick.begun) == (slow.progress, slow.begun)
     assert "stop" in {reason for _name, _length, reason, _at in quick.progress}
+
+
+class Watched:
+    """Takes down what each step feeds: (tokens, first position) of each sequence."""
+
+    def __init__(self) -> None:
+        self.steps: list[list[tuple[int, int]]] = []
+
+    def step_seconds(self, shapes: Iterable[tuple[int, int]]) -> float:
+        self.steps.append(list(shapes))
+        return 0.01
+
+    def decode_seconds(self, sequences: int, context: int) -> float:
+        return 0.01
+
+
+@dataclass
+class Scripted:
+    """A runner that says 7, and takes down the same."""
+
+    steps: list[list[tuple[int, int]]] = field(default_factory=list)
+    vocab_size: int = 100
+    eos_token_ids: frozenset[int] = frozenset({2})
+
+    def execute(self, items: Sequence[StepItem]) -> list[Sampled | None]:
+        self.steps.append([(len(item.tokens), item.start) for item in items])
+        return [Sampled(7) if item.samples else None for item in items]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_virtual_and_real_engine_take_the_same_steps(seed: int) -> None:
+    config = EngineConfig(
+        "m",
+        block_size=4,
+        num_blocks=30,
+        max_model_len=96,
+        max_num_seqs=3,
+        max_num_batched_tokens=16,
+        long_prefill_token_threshold=5,
+    )
+    runner, timing = Scripted(), Watched()
+    real = Engine(config, runner)
+    twin = VirtualEngine(config, timing, lambda _sequence, count: [7] * count, eos_token_ids=frozenset({2}))
+    rng = random.Random(seed)
+    # the last comes first, and alone
+    coming = [(rng.randrange(1, 60), rng.randrange(1, 12)) for _ in range(20)] + [(40, 3)]
+    while coming or real.has_work:
+        for _ in range(min(len(coming), rng.choice((0, 0, 1, 2)) if runner.steps else 1)):
+            length, answer = coming.pop()
+            first = 100 * rng.randrange(8)
+            one = request(f"r{len(coming)}", tuple(range(first, first + length)), answer)
+            real.add(one)
+            twin.add(one)
+        real.step()
+        if twin.begin(0.0) is not None:
+            twin.finish()
+        assert runner.steps == timing.steps
+    assert real.stats() == twin.stats()
+    assert runner.steps[0] == [(16, 0)]
+    assert max(count for step in runner.steps if len(step) > 1 for count, _start in step) == 5
