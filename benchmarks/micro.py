@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from pathlib import Path
 from random import Random
 from textwrap import fill
@@ -60,11 +60,11 @@ Row = tuple[str, str, float, float]
 def timed(step: Callable[[], object], *, batches: int = 20, units: float = 1.0) -> tuple[float, float]:
     """(p50, p99) of the CPU seconds of one `step`, divided by `units`."""
     step()
-    began, count = time.process_time(), 0
+    began, runs = time.process_time(), 0
     while time.process_time() - began < BATCH_S / 2:
         step()
-        count += 1
-    runs = max(1, 2 * count)
+        runs += 2
+    runs = max(1, runs)
     means = []
     for _ in range(batches):
         began = time.process_time()
@@ -168,6 +168,24 @@ def guess() -> Iterator[Row]:
     )
 
 
+def promises() -> Iterator[Row]:
+    """Prompts of 500 blocks for a worker with events, all new, 40 a second, so that 200 promises live; and
+    the match of a sibling of the latest."""
+    random = Random(8)
+    index, worker = PrefixIndex(), WorkerId("http://10.0.0.1:8000")
+    index.add_worker(worker)
+    prompts = cycle([[BlockKey(random.getrandbits(64)) for _ in range(500)] for _ in range(1000)])
+    moments = count(1)
+    for _ in range(400):
+        index.place(worker, next(prompts), next(moments) / 40)
+    p50, p99 = timed(lambda: index.place(worker, next(prompts), next(moments) / 40))
+    yield "a promise of 8,000 tokens, where another ends", "µs", p50 * 1e6, p99 * 1e6
+    now, sibling = next(moments) / 40, next(prompts)
+    index.place(worker, sibling, now)
+    p50, p99 = timed(lambda: index.match(sibling, now))
+    yield "the match of its sibling", "µs", p50 * 1e6, p99 * 1e6
+
+
 def events() -> Iterator[Row]:
     """As vLLM publishes them: a prompt of 32 blocks is stored in one event, and later given up from its end,
     an event a block."""
@@ -245,18 +263,18 @@ def tokens() -> Iterator[Row]:
 
 def scores() -> Iterator[Row]:
     policy, random = EstimatedTTFT(), Random(5)
-    for count in (4, 64, 512):
+    for size in (4, 64, 512):
         loads = [
             WorkerLoad(
                 WorkerId(str(n)), requests=random.randrange(20), waiting_tokens=random.randrange(8000),
                 context_tokens=random.randrange(50_000), capacity_blocks=30_000, capacity_tokens=480_000,
             )
-            for n in range(count)
+            for n in range(size)
         ]  # fmt: skip
         matched = [random.choice((0, 0, 512, 4096)) for _ in loads]
         shape = RequestShape(8000, keys=[BlockKey(n) for n in range(500)])
         p50, p99 = timed(lambda a=(shape, loads, matched): pick(policy.score(*a), a[1], a[2], random))  # type: ignore[misc]
-        yield f"score and pick among {count} workers", "µs", p50 * 1e6, p99 * 1e6
+        yield f"score and pick among {size} workers", "µs", p50 * 1e6, p99 * 1e6
 
 
 _MATCH = "keys of 8,000 tokens, a chat's next turn, and their match, 64 workers"
@@ -299,7 +317,7 @@ def state() -> str:
     )
 
 
-STEPS = {step.__name__: step for step in (keys, match, maps, guess, events, tokens, scores)}
+STEPS = {step.__name__: step for step in (keys, match, maps, guess, promises, events, tokens, scores)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

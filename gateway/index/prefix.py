@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 
 from gateway.heap import trim_heap
 from gateway.index.capacity import CapacityLru
@@ -145,7 +145,7 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if known is None:
             return
-        self._placements.drop(known.holding.bit, keys)
+        self._placements.came_true(known.holding.bit, keys)
         self._tree.store(known.holding, keys, parent)
         if keys and known.lru is not None:
             known.lru.place(keys[-1])
@@ -158,7 +158,8 @@ class PrefixIndex:
         if known is None:
             return
         if self._placements.masks:
-            self._placements.drop(known.holding.bit, [BlockKey(key) for key, _, copies in records if copies])
+            held = [key for key, _, copies in records if copies]
+            self._placements.drop(known.holding.bit, held)
         self._tree.load(known.holding, records, same)
         self._keep_within_bounds(len(records))
 
@@ -166,6 +167,9 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if known is not None:
             gone = self._tree.remove(known.holding, keys)
+            if known.holding.holes and self._placements.masks:
+                # a block that came without the one before it may still be promised
+                self._placements.drop(known.holding.bit, [key for key, _ in gone])
             if known.lru is not None:
                 known.lru.gone(gone)
 
@@ -186,9 +190,9 @@ class PrefixIndex:
             return
         if known.lru is None:
             self._placements.expire(now)
-            missing = known.holding.missing(keys)
-            new = list(chain.from_iterable(keys[start:stop] for start, stop in missing))
-            self._placements.place(known.holding.bit, new, now)
+            pieces = [list[int](keys[start:stop]) for start, stop in known.holding.missing(keys)]
+            if pieces:
+                self._placements.place(known.holding.bit, keys[-1], pieces, now)
         else:
             self._place_for_long(known, known.lru, keys)
 
@@ -209,9 +213,8 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if known is None:
             return
-        wrong = keys[delivered:]
-        self._placements.drop(known.holding.bit, wrong)
-        self._forget(known, wrong[::-1])
+        self._placements.refute(known.holding.bit, keys, delivered)
+        self._forget(known, keys[delivered:][::-1])
 
     def collect(self, limit: int = COLLECT_SLICE) -> int:
         """Tidies up at most `limit` keys of removed or cleared workers; returns how many are left to do."""
@@ -294,8 +297,7 @@ class PrefixIndex:
     def _walk(
         self, found: dict[WorkerId, int], keys: Sequence[BlockKey], alive: int, depth: int, stop: int
     ) -> tuple[int, int]:
-        """One key after the other, up to `stop` or, where promises count, to the end: who is left of those
-        `alive`, and how deep."""
+        """One key after the other, up to `stop`: who is left of those `alive`, and how deep."""
         placed, by_bit, parts = self._placements.masks, self._by_bit.get, self._tree.nodes.parts
         last: int | None = 0
         for key in keys[depth:stop]:
@@ -304,9 +306,11 @@ class PrefixIndex:
                 still = 0 if value is None else alive & value
                 if still != alive:
                     gone = alive ^ still
-                    if placed and gone & placed.get(key, 0):
-                        return self._go_on_promised(found, keys, alive, depth)
-                    if depth:
+                    promised = gone & placed.get(key, 0) if placed else 0
+                    if promised:
+                        self._reach(found, keys, promised, depth)
+                        gone ^= promised
+                    if depth and gone:
                         known = by_bit(gone)
                         if known is None:
                             self._settle(found, gone, depth)
@@ -319,26 +323,15 @@ class PrefixIndex:
             depth += 1
         return alive, depth
 
-    def _go_on_promised(
-        self, found: dict[WorkerId, int], keys: Sequence[BlockKey], alive: int, depth: int
-    ) -> tuple[int, int]:
-        """From where somebody is promised what he does not hold: who is left in the end, and how deep."""
-        parts, placed = self._tree.nodes.parts, self._placements.masks.get
-        held: int | None = 0
-        promised: int | None = 0
-        for key in keys[depth:]:
-            value, promise = parts[key & LOW].get(key), placed(key)
-            if value is not held or promise is not promised:
-                held, promised = value, promise
-                still = alive & ((value or 0) | (promise or 0))
-                if still != alive:
-                    if depth:
-                        self._settle(found, alive ^ still, depth)
-                    alive = still
-                    if not alive:
-                        break
-            depth += 1
-        return alive, depth
+    def _reach(self, found: dict[WorkerId, int], keys: Sequence[BlockKey], mask: int, depth: int) -> None:
+        """The match of these workers goes on from `depth`, where promises begin."""
+        for bit in holder_bits(mask):
+            held, deep, before = self._holdings[bit], depth, -1
+            while before < deep < len(keys):
+                before, deep = deep, self._placements.reach(bit, keys, deep)
+                while held.holes and deep < len(keys) and keys[deep] in held.parents:
+                    deep += 1
+            self._settle(found, bit, deep)
 
     def _settle(self, found: dict[WorkerId, int], mask: int, depth: int) -> None:
         """The match of these workers ends at `depth`."""
