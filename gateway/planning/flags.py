@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from gateway.planning.long_prompts import threshold
 from gateway.planning.precision import KV, KvPrecision
 from gateway.planning.request import MLA_BLOCK
 from gateway.planning.result import Flags
@@ -82,6 +83,8 @@ def _vllm(deployment: Deployment, max_model_len: int, max_num_seqs: int) -> list
         f"--gpu-memory-utilization {deployment.utilization:g}",
         f"--block-size {deployment.block_size}",
     ]
+    if (most := threshold(deployment, max_model_len)) is not None:
+        flags.append(f"--long-prefill-token-threshold {most}")
     if not deployment.gpu.has_bf16:
         flags.append("--dtype float16")
     if deployment.tensor_parallel > 1:

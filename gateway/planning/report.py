@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.planning import flags as engine_flags
+from gateway.planning import long_prompts
 from gateway.planning.advice import Lengths, Sequences, memory_sequences
 from gateway.planning.groups import better_group
 from gateway.planning.pool import BlockPool
@@ -94,7 +95,12 @@ def build(
         prefix=_prefix(deployment, pool, sequences),
         latency=latency,
         workload=workload,
-        advice=[lengths.advice, sequences.advice, precision],
+        advice=[
+            lengths.advice,
+            sequences.advice,
+            *long_prompts.advise(deployment, lengths.max_model_len),
+            precision,
+        ],
         warnings=[
             *lengths.warnings,
             *sequences.warnings,

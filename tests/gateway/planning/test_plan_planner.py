@@ -297,6 +297,56 @@ def test_flags_and_chart_values() -> None:
     assert msgspec.json.decode(events.partition("=")[2])["enable_kv_cache_events"] is True
 
 
+@pytest.mark.parametrize(
+    ("gpu", "fields", "value", "steps"),
+    [
+        # questions of 2,000 new tokens beside documents of 15,000: 7.3 steps of 2,048
+        ("l4", {"scenario": "document-qa"}, "512", "8 whole steps of 2,048"),
+        # sessions that are mostly cached beside first prompts of 120,000: 14.6 steps of 8,192
+        (
+            "h100",
+            {"input_mean": 50_000, "input_longest": 120_000, "prefix": 45_000, "concurrency": 16},
+            "1024",
+            "15 whole steps of 8,192",
+        ),
+    ],
+)
+def test_long_prompts_among_short_ones_are_bounded(
+    gpu: str, fields: dict[str, Any], value: str, steps: str
+) -> None:
+    found = planned("llama-3.1-8b", gpu, **fields)
+    told, reason = advice(found, "long-prefill-token-threshold")
+    assert told == value
+    assert steps in reason
+    assert f"--long-prefill-token-threshold {value}" in found.flags.vllm
+    args = msgspec.yaml.decode(found.flags.values)["engine"]["args"]
+    assert f"--long-prefill-token-threshold={value}" in args
+    # the flag is vLLM's
+    assert not any("long-prefill" in flag for flag in found.flags.sglang)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        # 6,000 tokens are three steps
+        {"scenario": "chat"},
+        # all are long: each would only be done later
+        {"scenario": "long-document"},
+        # nobody else is there
+        {"scenario": "document-qa", "concurrency": 1},
+        {"scenario": "document-qa", "gpus": 16, "tensor_parallel": 1},
+        # the engine refuses what is longer than 8,000
+        {"scenario": "document-qa", "max_model_len": 8_000},
+        # the longest is half of a step
+        {"scenario": "document-qa", "max_num_batched_tokens": 32_768},
+    ],
+)
+def test_prompts_are_not_bounded_where_nobody_would_pass(fields: dict[str, Any]) -> None:
+    found = planned("llama-3.1-8b", "l40s", **fields)
+    assert "long-prefill-token-threshold" not in {item.what for item in found.advice}
+    assert not any("long-prefill" in flag for flag in found.flags.vllm)
+
+
 @pytest.mark.parametrize("kv", ["int8", "int4"])
 def test_a_precision_that_no_engine_has_for_the_model_is_refused(kv: str) -> None:
     with pytest.raises(InvalidRequest, match=f"no {kv} for the latent K/V of deepseek-v3"):

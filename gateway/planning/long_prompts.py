@@ -1,0 +1,43 @@
+"""How much of a step one prompt may take, where most are short and some take many steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.planning.result import Advice
+
+if TYPE_CHECKING:
+    from gateway.planning.planner import Deployment
+
+MANY_STEPS = 4
+_SHARE = 8
+"""Of a step: an eighth is what the routing study found best with 8,192 tokens (docs/routing-study.md)."""
+_LEAST = 512
+"""Below some hundred tokens a step is spent on reading weights."""
+
+
+def threshold(deployment: Deployment, max_model_len: int) -> int | None:
+    """Tokens; None where nobody is passed: the longest prompt takes few steps, it is alone, or the usual one
+    is long itself, and then all would only be done later."""
+    workload, step = deployment.workload, deployment.batched_tokens
+    longest = min(workload.input_longest, max_model_len)
+    usual = workload.input_mean - workload.prefix
+    if deployment.wanted < 2 or longest < MANY_STEPS * step or usual > step:
+        return None
+    return max(_LEAST, step // _SHARE)
+
+
+def advise(deployment: Deployment, max_model_len: int) -> list[Advice]:
+    value = threshold(deployment, max_model_len)
+    if value is None:
+        return []
+    longest, step = min(deployment.workload.input_longest, max_model_len), deployment.batched_tokens
+    return [
+        Advice(
+            what="long-prefill-token-threshold",
+            value=str(value),
+            reason=f"a prompt of {longest:,} tokens takes {-(-longest // step)} whole steps of {step:,}, and"
+            f" who comes meanwhile waits for them; with at most {value:,} of a step for one of several,"
+            " short prompts pass it (vLLM; 0.32 leaves a prompt that is alone the whole step)",
+        )
+    ]
