@@ -87,7 +87,11 @@ def only(found: Sequence[Line], policy: str) -> Line:
 
 
 def baselines(found: Sequence[Line]) -> list[Line]:
-    return [line for line in found if line.policy not in REFERENCES and not line.default]
+    """The other policies. The default with another weight is none of them."""
+    own = {line.policy for line in found if line.default}
+    return [
+        line for line in found if line.policy not in REFERENCES and line.policy.partition(":")[0] not in own
+    ]
 
 
 def _line(policy: str, replicas: int, shared: bool, max_ttft_s: float, rows: Sequence[Row]) -> Line:

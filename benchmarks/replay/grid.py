@@ -46,6 +46,13 @@ FRONTIER = (
 )
 """Hit rate against balance: what more of the one costs of the other."""
 
+ENGINES = "h100-8b"
+THRESHOLD = ",long_prefill_token_threshold="
+"""With it behind their name, engines let short prompts pass long ones."""
+PASSING = f"{ENGINES}{THRESHOLD}1024"
+PATIENT = f"{DEFAULT}:long_wait_weight=0"
+"""The default as it would be if nobody had to wait for a whole long prompt."""
+
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
@@ -60,7 +67,10 @@ class Experiment:
     seeds: Sequence[int] = (0,)
     knee: float | None = None
     """The rate above which most policies no longer keep up; None where targets are not judged."""
-    profile: str = "h100-8b"
+    profiles: Sequence[str] = (ENGINES,)
+    """Of all workers; each is a fleet of its own."""
+    beside: str = ""
+    """The experiment whose fleets have other engines and are the same otherwise."""
     replicas: Sequence[tuple[int, bool]] = ((1, True),)
     """How many, and whether they share what they know."""
     limits: Sequence[float] = (0.0,)
@@ -68,8 +78,8 @@ class Experiment:
 
     def points(self) -> list[tuple[Source, list[Case]]]:
         return [
-            (self._seeded(seed), self._cases(blocks, rate, seed))
-            for seed, blocks, rate in product(self.seeds, self.blocks, self.rates)
+            (self._seeded(seed), self._cases(blocks, rate, seed, profile))
+            for seed, blocks, rate, profile in product(self.seeds, self.blocks, self.rates, self.profiles)
         ]
 
     def _seeded(self, seed: int) -> Source:
@@ -77,9 +87,9 @@ class Experiment:
             return replace(self.source, seed=seed)
         return replace(self.source, skip=seed * (self.source.limit or 0))
 
-    def _cases(self, blocks: int, rate: float, seed: int) -> list[Case]:
+    def _cases(self, blocks: int, rate: float, seed: int, profile: str) -> list[Case]:
         return [
-            Case(policy, self.workers, blocks, rate, self.profile, replicas, shared, seed, max_ttft_s=most)
+            Case(policy, self.workers, blocks, rate, profile, replicas, shared, seed, max_ttft_s=most)
             for (replicas, shared), most, policy in product(self.replicas, self.limits, self.policies)
             # the floor has no gateway
             if policy != FLOOR or (replicas, shared, most) == (*self.replicas[0], self.limits[0])
@@ -106,7 +116,8 @@ def full() -> Mapping[str, Experiment]:
             ),
             "replicas-conversation": _replicas(talk, 6.0),
             "replicas-agentic": _replicas(code, 4.0),
-            "mixed": Experiment(talk, 8, (1700,), (5,), profile="h100-8b*4+a100-8b*4"),
+            "mixed": Experiment(talk, 8, (1700,), (5,), profiles=("h100-8b*4+a100-8b*4",)),
+            **_passing(talk, code),
         }
     )
 
@@ -122,6 +133,30 @@ def quick() -> Mapping[str, Experiment]:
             "replicas-conversation": _replicas(talk, 6.0),
         }
     )
+
+
+def _passing(talk: Source, code: Source) -> dict[str, Experiment]:
+    """Engines that let short prompts pass, beside those that do not."""
+    everyone, few, seeds, own = (*EVERYONE, PATIENT), (FLOOR, DEFAULT, PATIENT), (0, 1, 2), (PASSING,)
+    more = replace(code, limit=4000, copies=8)
+    thresholds = tuple(f"{ENGINES}{THRESHOLD}{tokens}" for tokens in (512, 1024, 2048, 4096))
+    return {
+        "passing-agentic-8": Experiment(
+            code, 8, (1700, 3400), (2, 4, 5), everyone, seeds, 5, own, beside="agentic-8"
+        ),
+        "passing-agentic-32": Experiment(
+            more, 32, (1700,), (8, 20), everyone, (0,), 20, own, beside="agentic-32"
+        ),
+        "passing-conversation-8": Experiment(
+            talk, 8, (1700,), (3, 8), everyone, seeds, 8, own, beside="conversation-8"
+        ),
+        "passing-memory": Experiment(
+            code, 8, (850,), (2, 4, 5), few, seeds, profiles=own, beside="agentic-8"
+        ),
+        "passing-thresholds": Experiment(
+            code, 8, (1700, 3400), (2, 5), few, seeds, profiles=thresholds, beside="agentic-8"
+        ),
+    }
 
 
 def _replicas(source: Source, rate: float) -> Experiment:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.replay.aggregate import Line, Point, grouped, lines, only
+from benchmarks.replay.beside import beside
 from benchmarks.replay.cases import FLOOR, Row
 from benchmarks.replay.grid import DEFAULT, Experiment
 from benchmarks.replay.provenance import Origin
+from benchmarks.replay.report import markdown
 from benchmarks.replay.verdicts import GOODPUT_OF_BEST, Verdict, verdicts
 
 _COLUMNS: Sequence[tuple[str, Callable[[Line], str]]] = (
@@ -32,12 +34,18 @@ def tables(
     rows: Mapping[str, Sequence[Row]],
     origins: Sequence[Origin],
 ) -> dict[str, str]:
-    """Markdown by marker: one for each experiment, `targets` and `machine`."""
+    """Markdown by marker: one for each experiment, one more for each that stands beside another, `targets`
+    and `machine`."""
     found = {name: _points(rows[name]) for name in experiments}
     told = "; ".join(map(str, origins))
     seeds = "; ".join(f"{name} {_seeds(experiment)}" for name, experiment in experiments.items())
     return {
-        **{name: found[name] for name in found},
+        **found,
+        **{
+            f"{name}-beside": beside(rows[name], rows[one.beside])
+            for name, one in experiments.items()
+            if one.beside in experiments
+        },
         "machine": f"Computed: {told}. Seeds: {seeds}.",
         "targets": targets(experiments, rows),
     }
@@ -90,7 +98,7 @@ def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[R
                     _possible(floor.bound_goodput / others),
                 )
             )
-    return _markdown(head, body)
+    return markdown(head, body)
 
 
 def write_between(page: Path, texts: Mapping[str, str]) -> None:
@@ -121,7 +129,7 @@ def _table(point: Point, found: Sequence[Line]) -> str:
         f"{first.sessions_balance_unknown:.2f} where nothing is known."
     )
     body = [(_label(line), *(form(line) for _heading, form in _COLUMNS)) for line in found]
-    return f"{title}\n\n" + _markdown(("policy", *(heading for heading, _form in _COLUMNS)), body)
+    return f"{title}\n\n" + markdown(("policy", *(heading for heading, _form in _COLUMNS)), body)
 
 
 def _label(line: Line) -> str:
@@ -146,8 +154,3 @@ def _possible(share: float) -> str:
 
 def _seeds(experiment: Experiment) -> str:
     return " ".join(map(str, experiment.seeds))
-
-
-def _markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    rows = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
-    return "\n".join(rows + ["| " + " | ".join(row) + " |" for row in body])

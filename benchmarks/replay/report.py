@@ -26,6 +26,12 @@ _COLUMNS = (
 )
 
 
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A table; all but the first column are figures."""
+    rows = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
+    return "\n".join(rows + ["| " + " | ".join(row) + " |" for row in body])
+
+
 def number(row: Row, name: str) -> float:
     """A row's figure; NaN where it has none."""
     value = row.get(name)
@@ -95,11 +101,12 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     Needs matplotlib."""
     from matplotlib.figure import Figure
 
-    fleets = list(dict.fromkeys((row["trace"], row["workers"], row["blocks_per_worker"]) for row in rows))
+    fleets = list(dict.fromkeys(map(_fleet, rows)))
     figure = Figure(figsize=(12, 4 * len(fleets)), layout="constrained")
     panels = figure.subplots(len(fleets), 2, squeeze=False)
     for fleet, (left, right) in zip(fleets, panels, strict=True):
-        own = [r for r in rows if (r["trace"], r["workers"], r["blocks_per_worker"]) == fleet]
+        options = str(fleet[3]).partition(",")[2]
+        own = [row for row in rows if _fleet(row) == fleet]
         for policy, look in looks(dict.fromkeys(map(label, own))).items():
             line = [row for row in own if label(row) == policy]
             rates = sorted({number(row, "rate") for row in line})
@@ -125,7 +132,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 xlabel="requests/s",
                 ylabel=f"TTFT {name}, s",
                 yscale="log",
-                title=f"{fleet[0]}, {fleet[1]} workers × {fleet[2]} blocks",
+                title=f"{fleet[0]}, {fleet[1]} workers × {fleet[2]} blocks"
+                + (f"\n{options}" if options else ""),
             )
             panel.grid(alpha=0.3)
         right.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
@@ -152,6 +160,10 @@ def scatter(rows: Sequence[Row], path: Path) -> None:
         panel.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=80)
+
+
+def _fleet(row: Row) -> tuple[object, ...]:
+    return row["trace"], row["workers"], row["blocks_per_worker"], row["profile"]
 
 
 def _short(policy: str) -> str:

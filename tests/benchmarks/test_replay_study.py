@@ -12,9 +12,10 @@ from click.testing import CliRunner
 
 from benchmarks.replay import study
 from benchmarks.replay.aggregate import Line, baselines, grouped, lines
+from benchmarks.replay.beside import beside
 from benchmarks.replay.cases import FLOOR, Row, Source
 from benchmarks.replay.formats import load
-from benchmarks.replay.grid import Experiment, full, quick
+from benchmarks.replay.grid import PATIENT, Experiment, full, quick
 from benchmarks.replay.page import targets, write_between
 from benchmarks.replay.provenance import Origin, merged
 from benchmarks.replay.report import draw, label, scatter
@@ -130,6 +131,61 @@ def test_targets_stand_in_one_table() -> None:
     assert targets({"e": experiment}, {"e": rows}).endswith("| 1.250 | 1.067 (out of reach) |")
 
 
+def test_fleets_stand_beside_those_of_other_engines() -> None:
+    passing = "h100-8b,long_prefill_token_threshold=1024"
+    off = [
+        row(policy, seed, p99, profile="h100-8b", floor_ttft_p99_s=2.0)
+        for seed in (0, 1, 2)
+        for policy, p99 in ((FLOOR, 2.0), ("estimated_ttft", 3.0), ("product", 9.0))
+    ]
+    off += [row(policy, 0, 1.0, profile="h100-8b", rate=8.0) for policy in (FLOOR, "estimated_ttft")]
+    on = [
+        row(
+            policy,
+            seed,
+            p99,
+            profile=passing,
+            floor_ttft_p99_s=2.5,
+            goodput_rps=4.5,
+            tpot_p99_s=0.06,
+            balance=1.1,
+        )
+        for seed, default in ((0, 2.5), (1, 10.0))
+        for policy, p99 in ((FLOOR, 2.5), ("estimated_ttft", default), (PATIENT, 5.0))
+    ]
+    _head, _line, *body = beside(on, off).splitlines()
+    # of the third seed, and of eight requests a second, there is nothing to compare
+    assert body == [
+        "| 64 | 4 | none | 2.00 | 1.50 | 1.50…1.50 | 1.50 | – | 2.00 | 1.20 | 50 | 1.000 |",
+        # 2.5 and 10 s are 5 s in the mean: twice this floor's 2.5 s, and 2.5 times the other's 2 s
+        "| 64 | 4 | 1024 | 2.50 | 2.00 | 1.00…4.00 | 2.50 | 2.00 | 2.00 | 1.10 | 60 | 1.500 |",
+    ]
+
+
+def test_what_stands_beside_another_has_its_fleets_and_seeds() -> None:
+    experiments = full()
+    pairs = [(one, experiments[one.beside]) for one in experiments.values() if one.beside]
+    assert pairs
+    for one, other in pairs:
+        assert set(one.blocks) <= set(other.blocks)
+        assert set(one.rates) <= set(other.rates)
+        assert set(one.seeds) <= set(other.seeds)
+        assert (one.source, one.workers, one.knee or other.knee) == (other.source, other.workers, other.knee)
+        assert not set(one.profiles) & set(other.profiles)
+
+
+def test_each_kind_of_engines_is_a_fleet_of_its_own() -> None:
+    kinds = ("fast", "fast,long_prefill_token_threshold=64")
+    one = Experiment(Source("t", "csv"), 2, (64,), (4.0,), (FLOOR, "product"), (0, 1), profiles=kinds)
+    told = [[(case.policy, case.profile, case.seed) for case in cases] for _source, cases in one.points()]
+    assert told == [
+        [(FLOOR, kinds[0], 0), ("product", kinds[0], 0)],
+        [(FLOOR, kinds[1], 0), ("product", kinds[1], 0)],
+        [(FLOOR, kinds[0], 1), ("product", kinds[0], 1)],
+        [(FLOOR, kinds[1], 1), ("product", kinds[1], 1)],
+    ]
+
+
 def test_a_seed_orders_sessions_anew_and_takes_the_next_stretch_of_conversations() -> None:
     experiments = full()
     sources = [source for source, _cases in experiments["conversation-8"].points()]
@@ -160,7 +216,7 @@ def test_a_study_runs_from_trace_to_tables(tmp_path: Path) -> None:
     path.write_text("\n".join(["arrival_s,input_tokens,output_tokens,block_ids,session", *body]))
     policies = (FLOOR, "estimated_ttft")
     experiment = Experiment(
-        Source(str(path), "csv", limit=20), 2, (64,), (4.0,), policies, (0, 1), profile="fast"
+        Source(str(path), "csv", limit=20), 2, (64,), (4.0,), policies, (0, 1), profiles=("fast",)
     )
     found = sorted(run_all({"e": experiment}, 1))
     assert [(name, place, len(rows)) for name, place, rows in found] == [("e", 0, 2), ("e", 1, 2)]
@@ -206,7 +262,8 @@ def test_refused_requests_make_a_line_of_their_own() -> None:
 
 
 def test_what_nobody_knows_is_no_baseline() -> None:
-    found = [line(name) for name in (FLOOR, "estimated_ttft", "hindsight", "product")]
+    found = [line(name) for name in (FLOOR, "estimated_ttft", "hindsight", "product", PATIENT)]
+    # and the default with another weight would be compared with itself
     assert [one.policy for one in baselines(found)] == ["product"]
 
 
@@ -245,7 +302,7 @@ def test_page_and_tables_are_of_the_whole_study(
     docs.mkdir()
     (docs / "routing-study.md").write_text("<!-- e:begin -->\nold\n<!-- e:end -->\n")
     policies = (FLOOR, "estimated_ttft")
-    one = Experiment(Source(str(trace), "csv"), 2, (64,), (4.0,), policies, profile="l4-8b")
+    one = Experiment(Source(str(trace), "csv"), 2, (64,), (4.0,), policies, profiles=("l4-8b",))
     monkeypatch.setattr(study, "full", lambda: {"e": one, "f": one})
     monkeypatch.setattr(study, "DOCS", docs)
     monkeypatch.setattr(study, "RESULTS", docs / "routing")
