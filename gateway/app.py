@@ -110,7 +110,7 @@ class App:
     _replicas: Replicas | None
     _client: UpstreamClient
     _pins: ResponsePins
-    _tracer: Tracer
+    _tracer: Tracer | None
     _limiter: LocalLimiter | SharedLimiter
     _zmq: zmq.asyncio.Context
     _readiness: Readiness
@@ -145,7 +145,8 @@ class App:
         await self._encoders.close()
         await self._client.close()
         await self._limiter.close()
-        await self._tracer.close()
+        if self._tracer is not None:
+            await self._tracer.close()
         await self._pins.close()
         if self._store is not None:
             await self._store.close()

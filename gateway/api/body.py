@@ -11,13 +11,16 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from gateway.api.json_bound import check_parsing, check_parsing_in_steps, check_slow_parsing
+from gateway.api.json_bound import MOST_PARTS, check_parsing, check_parsing_in_steps, check_slow_parsing
 from gateway.errors import BodyTooLarge, InvalidRequest, RequestTimeout, UnsupportedEncoding
 from gateway.upstream.redact import encode_members
 
 Fields: TypeAlias = dict[str, Any]
 
 _NAME = re.compile(rb'[ \t\r\n]*[{,][ \t\r\n]*"[^"\\]*(?:\\.[^"\\]*)*"[ \t\r\n]*:[ \t\r\n]*')
+_ESCAPED = b"\\u"
+_FEW, _SHORT = 24, 4096
+"""Names, each of which is searched for in the whole body, and bytes of it: more are read sooner."""
 _CLOSE = re.compile(rb"[ \t\r\n]*\}")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _INFLATE_HERE = 256 * 1024
@@ -134,7 +137,8 @@ def parse_object(body: bytes) -> Fields:
 
     What Python's own parser takes is taken (NaN, lone surrogates…), for that is what engines parse with.
     """
-    check_parsing(body)
+    if len(body) > MOST_PARTS:
+        check_parsing(body)
     return _parsed(body)
 
 
@@ -171,6 +175,17 @@ def _parse_leniently(body: bytes) -> Any:
         raise InvalidRequest("the request's body is nested too deeply") from None
     except ValueError as error:
         raise InvalidRequest(f"the request's body is not valid JSON: {error}") from None
+
+
+def says_once(body: bytes, names: Collection[str]) -> bool:
+    """Whether `body`, a JSON object with members of these `names`, plainly has one of each: nothing else in
+    it is spelt so, or could be in another way. Where not, `says_twice` has to read it again."""
+    if len(names) > _FEW or len(body) > _SHORT:
+        return False
+    for name in names:
+        if not name.isidentifier() or body.count(b'"%s"' % name.encode()) != 1:
+            return False
+    return body.find(_ESCAPED) < 0
 
 
 def says_twice(body: bytes) -> bool:

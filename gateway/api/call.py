@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
 import msgspec
 
@@ -16,16 +15,17 @@ from gateway.api.body import (
     multipart_model,
     parse_long,
     parse_object,
+    says_once,
     says_twice,
     with_multipart_model,
 )
 from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
 from gateway.api.form import FormKind, form_kind, judge_form
+from gateway.api.head_reading import HeadReading
 from gateway.errors import InvalidRequest
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.routing.caller import Caller
-from gateway.upstream.headers import Headers
 from gateway.upstream.redact import Redactor
 
 ReadPrompt: TypeAlias = Callable[[Endpoint, Any], PromptRequest]
@@ -36,11 +36,7 @@ _LONG = 1024 * 1024
 
 class Call(msgspec.Struct):
     endpoint: ProxiedEndpoint
-    method: bytes
-    target: bytes
-    client_headers: Headers
-    lookup: Mapping[bytes, bytes]
-    """The first header of each name."""
+    head: HeadReading
     body: bytes
     """Decoded. A form is without what the door took out; JSON says each of its names once."""
     fields: Fields | None
@@ -90,8 +86,7 @@ class Call(msgspec.Struct):
 
 async def understand(
     endpoint: ProxiedEndpoint,
-    scope: Any,
-    lookup: Mapping[bytes, bytes],
+    head: HeadReading,
     body: bytes,
     *,
     door: Door,
@@ -99,48 +94,47 @@ async def understand(
     max_body: int,
     ask_for_usage: bool,
 ) -> Call:
-    """`lookup` has the first header of each name. Raises ClientError for what no worker should see: broken
-    JSON, unknown encodings, fields that the door refuses."""
-    headers: Headers = scope["headers"]
+    """Raises ClientError for what no worker should see: broken JSON, unknown encodings, fields that the door
+    refuses."""
+    lookup = head.lookup
     encoding = lookup.get(b"content-encoding")
     if encoding is not None and body:
         body = await decode_body(body, encoding, max_body)
-    if len(body) <= _LONG:
-        fields = _fields(endpoint, lookup, body)
-    else:
+    fields: Fields | None
+    if len(body) > _LONG:
         fields = await _long_fields(endpoint, lookup, body)
+    elif endpoint.prompt is not None:
+        fields = parse_object(body)
+    else:
+        fields = _fields(endpoint, lookup, body)
     dropped: list[str] = []
     salts: tuple[str, ...] = ()
-    kind = form_kind(headers, lookup)
+    kind = None if head.no_form else form_kind(head.headers)
     if fields is not None:
-        dropped = door.fields_in(fields)
-        doubtful = door.doubtful_in(body, fields)
-        if doubtful or says_twice(body):
+        dropped, doubtful = door.judged(body, fields)
+        if doubtful or (not says_once(body, fields) and says_twice(body)):
             body = edit_object(body, drop=[*dropped, *doubtful])
         if kind is FormKind.URLENCODED and _speaks_as_a_form(body, kind, door):
             raise InvalidRequest("the request's body can be read as JSON and as a form")
     elif kind is not None:
         judged = judge_form(body, kind, lookup[b"content-type"], door)
         body, dropped, salts = judged.body, judged.dropped, judged.salts
-    prompt = _prompt(endpoint, fields, body if kind is FormKind.MULTIPART else b"", read_prompt)
+    if endpoint.prompt is not None:
+        prompt = read_prompt(endpoint.prompt, fields)
+    else:
+        prompt = _promptless(fields, body if kind is FormKind.MULTIPART else b"")
     options = fields.get("stream_options") if fields is not None else None
     inject = (
-        ask_for_usage
+        prompt.stream
+        and ask_for_usage
         and endpoint.prompt is not None
-        and prompt.stream
         and not prompt.include_usage
         and (options is None or isinstance(options, dict))
     )
-    steering = door.headers_in(headers)
-    query = scope.get("query_string", b"")
-    path: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
-    path = path.removeprefix(scope.get("root_path", "").encode())
+    steering = head.steering(door)
     return Call(
         endpoint=endpoint,
-        method=scope["method"].encode(),
-        target=path + b"?" + query if query else path,
-        client_headers=headers,
-        lookup=lookup,
+        head=head,
         body=body,
         fields=fields,
         prompt=prompt,
@@ -192,11 +186,8 @@ def _is_json(endpoint: ProxiedEndpoint, headers: Mapping[bytes, bytes], body: by
     return bool(body) and b"json" in headers.get(b"content-type", b"").lower()
 
 
-def _prompt(
-    endpoint: ProxiedEndpoint, fields: Fields | None, form: bytes, read_prompt: ReadPrompt
-) -> PromptRequest:
-    if endpoint.prompt is not None:
-        return read_prompt(endpoint.prompt, fields)
+def _promptless(fields: Fields | None, form: bytes) -> PromptRequest:
+    """Of an endpoint whose requests go by load alone."""
     if fields is None:
         return PromptRequest(Endpoint.CHAT, multipart_model(form))
     model = fields.get("model")

@@ -6,29 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from gateway.api.direct import DirectOutlet
 from gateway.upstream.outlet import Outlet
 
 Receive = Callable[[], Coroutine[Any, Any, Any]]
-
-
-class DirectWatch:
-    """What `ClientWatch` is, where the connection itself tells that it is gone."""
-
-    def __init__(self, outlet: DirectOutlet) -> None:
-        self.gone = False
-        self._request = outlet.task
-        outlet.on_gone(self._left)
-
-    def _left(self) -> None:
-        self.gone = True
-        self._request.cancel()
-
-    def absolve(self) -> None:
-        self._request.uncancel()
-
-    def stop(self) -> None:
-        """The outlet's end is the watch's."""
 
 
 class ClientWatch:

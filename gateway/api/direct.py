@@ -40,6 +40,10 @@ class _NobodyWaits:
 _NOBODY_WAITS = _NobodyWaits()
 
 
+def nobody() -> None:
+    """In place of whoever is told that an answer is out."""
+
+
 class Cycle(RequestResponseCycle):
     """uvicorn's, made of what differs from request to request, with its outlet in its scope."""
 
@@ -63,7 +67,9 @@ class Cycle(RequestResponseCycle):
         expect_100_continue: bool,
         keep_alive: bool,
         on_response: Callable[[], None],
+        notes: dict[str, Any] | None = None,
     ) -> None:
+        """`notes` are those of the request's head."""
         self.scope = scope
         self.transport = transport
         self.flow = flow
@@ -72,7 +78,18 @@ class Cycle(RequestResponseCycle):
         self.keep_alive = keep_alive
         self.on_response = on_response
         self.body = bytearray()
-        scope[DIRECT] = DirectOutlet(self)
+        scope[DIRECT] = DirectOutlet(self, notes)
+
+    async def end(self, result: Any = None, error: BaseException | None = None) -> None:
+        """The application has given `result` or raised `error`, and no whole answer: uvicorn says what then
+        becomes of it."""
+
+        async def ended(*_: Any) -> Any:
+            if error is not None:
+                raise error
+            return result
+
+        await self.run_asgi(ended)
 
     async def receive(self) -> Any:
         if self.message_event is _NOBODY_WAITS:
@@ -87,13 +104,16 @@ class DirectOutlet:
     that the rest of the server (keep-alive, pipelining, shutdown) sees an answer like any other."""
 
     __slots__ = (
-        "_chunked", "_cycle", "_flow", "_head", "_left", "_on_gone", "_own_headers", "_resumed", "task",
+        "_chunked", "_cycle", "_flow", "_head", "_left", "_on_gone", "_own_headers", "_resumed", "gone",
+        "notes", "task",
     )  # fmt: skip
 
     task: asyncio.Task[Any]
     """Runs the application."""
 
-    def __init__(self, cycle: Cycle) -> None:
+    def __init__(self, cycle: Cycle, notes: dict[str, Any] | None = None) -> None:
+        self.notes = notes
+        """Of the request's head: what holds for all that have the same. None where nobody keeps any."""
         self._cycle = cycle
         self._flow: Flow | None = None
         self._head = b""
@@ -102,6 +122,8 @@ class DirectOutlet:
         """Bytes of a body with a known length that are still to be sent."""
         self._resumed: asyncio.Future[None] | None = None
         self._on_gone: Callable[[], None] | None = None
+        self.gone = False
+        """The task has been cancelled, for the client left before its answer was whole."""
         self._own_headers = cycle.default_headers
         """What every answer of this server says; what is sent as messages gets it elsewhere."""
 
@@ -117,6 +139,18 @@ class DirectOutlet:
         self._on_gone = tell
         if self._cycle.disconnected:
             tell()
+
+    # what gateway.api.client_watch.ClientWatch does, where `leave` is what is told that the client has left
+
+    def leave(self) -> None:
+        self.gone = True
+        self.task.cancel()
+
+    def absolve(self) -> None:
+        self.task.uncancel()
+
+    def stop(self) -> None:
+        self._on_gone = None
 
     # -- of the answer ------------------------------------------------------------------------------------
 

@@ -58,6 +58,8 @@ class Door:
     _nested: tuple[tuple[str, tuple[str, ...]], ...] = field(init=False, compare=False, repr=False)
     _outer: frozenset[str] = field(init=False, compare=False, repr=False)
     """Names of the objects that `_nested` looks into."""
+    _named: frozenset[str] = field(init=False, compare=False, repr=False)
+    """A body with none of these fields says nothing that is judged."""
     _spelled: Mapping[str, re.Pattern[bytes]] = field(init=False, compare=False, repr=False)
     _exact: frozenset[bytes] = field(init=False, compare=False, repr=False)
     _prefixes: tuple[bytes, ...] = field(init=False, compare=False, repr=False)
@@ -72,6 +74,7 @@ class Door:
         inner += [f"{EXTRA}.{name}" for name in self.body_fields if not name.startswith(EXTRA)]
         put(self, "_nested", tuple((name, tuple(name.split("."))) for name in inner))
         put(self, "_outer", frozenset(path[0] for _, path in self._nested))
+        put(self, "_named", self._flat | self._outer)
         steps = {step for _, path in self._nested for step in path[:-1]}
         put(self, "_spelled", {step: re.compile(in_any_spelling(step)) for step in steps})
         names = [name.lower().encode() for name in self.headers]
@@ -110,6 +113,12 @@ class Door:
         if found and self.refuse:
             raise InvalidRequest(f"{found[0]!r} is not accepted from clients", param=found[0])
         return found
+
+    def judged(self, body: bytes, fields: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """`fields_in` and `doubtful_in` of the JSON `body`. Raises InvalidRequest where the door refuses."""
+        if self._named.isdisjoint(fields):
+            return [], []
+        return self.fields_in(fields), self.doubtful_in(body, fields)
 
     def doubtful_in(self, body: bytes, fields: Mapping[str, Any]) -> list[str]:
         """Names of fields in objects that the JSON `body` may hold twice. Only the last was judged, and

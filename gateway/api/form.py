@@ -20,8 +20,6 @@ from gateway.api.door import Door
 from gateway.errors import InvalidRequest
 from gateway.upstream.headers import Headers
 
-_NO_FORMS = frozenset((None, b"application/json"))
-"""What nearly all say, where there is but one."""
 MAX_PARTS = 256
 MAX_PAIRS = 1000
 SALT = "cache_salt"
@@ -45,11 +43,8 @@ class Judged:
     salts: tuple[str, ...] = ()
 
 
-def form_kind(headers: Headers, lookup: Mapping[bytes, bytes]) -> FormKind | None:
-    """`lookup` has the first header of each name. Raises InvalidRequest where one header says so and another
-    does not."""
-    if len(lookup) == len(headers) and lookup.get(b"content-type") in _NO_FORMS:
-        return None
+def form_kind(headers: Headers) -> FormKind | None:
+    """Raises InvalidRequest where one header says so and another does not."""
     kinds = [value.strip().lower().decode("latin-1") for name, value in headers if name == b"content-type"]
     forms = [form for form in FormKind for kind in kinds if kind.startswith(form.value)]
     if forms and len(kinds) > 1:

@@ -90,7 +90,7 @@ class Visit(msgspec.Struct):
 
     def admit(self, call: Call) -> None:
         """Lets an understood request on, as its key has it. Raises Forbidden or InvalidRequest."""
-        call.caller = self.caller(call.lookup, call.fields)
+        call.caller = self.caller(call.head.lookup, call.fields)
         if self.key is None:
             return
         self.check_model(call.prompt.model)
@@ -147,6 +147,9 @@ class Visit(msgspec.Struct):
 class Gate:
     """`authenticator` may be exchanged; while it is None, nobody has to show a key."""
 
+    open: bool
+    """Nobody has to show a key."""
+
     def __init__(self, authenticator: Authenticator | None, limiter: Limiter, observer: GateObserver) -> None:
         self._limiter = limiter
         self._observer = observer
@@ -160,6 +163,7 @@ class Gate:
     @authenticator.setter
     def authenticator(self, authenticator: Authenticator | None) -> None:
         self._authenticator = authenticator
+        self.open = authenticator is None
         if authenticator is not None:
             self._observer.known(key.id for key in authenticator.keyring.keys)
 
@@ -211,6 +215,8 @@ NOBODY = Visit()
 
 class OpenGate:
     """Where no keys are asked for."""
+
+    open = True
 
     async def enter(self, headers: Headers, endpoint: ProxiedEndpoint) -> Visit:
         return NOBODY

@@ -29,6 +29,8 @@ _DROPPED = {
     for anonymous in (False, True)
     for traced in (False, True)
 }
+_RANDOM, _AT_ONCE = 16, 64
+"""Bytes of a new request's name; names."""
 _ID = re.compile(rb"[!-~]{1,128}")
 """What is fit to be logged and echoed."""
 _TRACEPARENT = re.compile(
@@ -37,12 +39,31 @@ _TRACEPARENT = re.compile(
 
 
 def new_request_id() -> str:
-    return os.urandom(16).hex()
+    return os.urandom(_RANDOM).hex()
+
+
+class RequestIds:
+    """The same as `new_request_id`, of which the system is asked for many at a time: each would be a call of
+    it. Not to be shared by processes."""
+
+    def __init__(self) -> None:
+        self._left: list[str] = []
+
+    def __call__(self) -> str:
+        if not self._left:
+            drawn = os.urandom(_RANDOM * _AT_ONCE).hex()
+            self._left = [drawn[at : at + 2 * _RANDOM] for at in range(0, len(drawn), 2 * _RANDOM)]
+        return self._left.pop()
+
+
+def fit_id(given: bytes | None) -> bytes | None:
+    """`given`, a client's ``X-Request-Id``, where it is fit to be a request's name; else None."""
+    return None if given is None or _ID.fullmatch(given) is None else given
 
 
 def request_id(given: bytes | None, mint: Callable[[], str]) -> bytes:
     """The client's own (`given`, its ``X-Request-Id``) where it is fit, else a new one."""
-    return mint().encode() if given is None or _ID.fullmatch(given) is None else given
+    return fit_id(given) or mint().encode()
 
 
 def trace_id(headers: Headers) -> str:
@@ -68,7 +89,33 @@ def headers_to_worker(
     """The client's headers as a worker gets them. `readable`: the answer must not be compressed, for its
     usage is read in passing. `own_authorization` and `trace` go in place of the client's words. `dp_rank`
     pins it to one rank of an engine that has several."""
-    drop = _DROPPED[readable, not with_authorization or own_authorization is not None, bool(trace)]
+    out = lasting_headers(
+        headers, blocked=blocked, readable=readable, with_authorization=with_authorization,
+        own_authorization=own_authorization, traced=bool(trace),
+    )  # fmt: skip
+    return out + own_headers(identifier, trace, dp_rank)
+
+
+def own_headers(identifier: bytes, trace: Collection[tuple[bytes, bytes]], dp_rank: int | None) -> Headers:
+    """Those that a worker gets beside `lasting_headers`."""
+    if not trace and dp_rank is None:
+        return [(b"x-request-id", identifier)]
+    rank = [] if dp_rank is None else [(b"x-data-parallel-rank", b"%d" % dp_rank)]
+    return [*trace, *rank, (b"x-request-id", identifier)]
+
+
+def lasting_headers(
+    headers: Headers,
+    *,
+    blocked: Collection[bytes],
+    readable: bool,
+    with_authorization: bool,
+    own_authorization: bytes | None,
+    traced: bool,
+) -> Headers:
+    """Those of them that are the same for each request with these `headers`. `traced`: the client's own trace
+    is left out."""
+    drop = _DROPPED[readable, not with_authorization or own_authorization is not None, traced]
     if blocked:
         drop = drop.union(blocked)
     out = end_to_end(headers, drop)
@@ -81,10 +128,6 @@ def headers_to_worker(
         out.append((b"accept-encoding", b"identity"))
     if own_authorization is not None:
         out.append((b"authorization", own_authorization))
-    out.extend(trace)
-    if dp_rank is not None:
-        out.append((b"x-data-parallel-rank", b"%d" % dp_rank))
-    out.append((b"x-request-id", identifier))
     return out
 
 

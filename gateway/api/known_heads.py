@@ -35,13 +35,13 @@ class KnownHeads:
         known = self._known.get(text)
         if known is None:
             return None
-        length, body = _length(digits), data[end + 4 :]
-        if len(body) > length:
+        left = _length(digits) - (len(data) - end - 4)
+        if left < 0:
             return None
         head, headers, place = known
         headers = headers.copy()
         headers[place] = (b"content-length", digits)
-        return head, headers, body, len(body) == length
+        return head, headers, data[end + 4 :], not left
 
     def learn(self, data: bytes, head: RequestHead, headers: Headers) -> None:
         """They have been read from the beginning of `data`, and may stand. Names are in lower case."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from gateway.api.connection_limits import ConnectionLimits
@@ -78,7 +78,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """When its last answer was out, on the loop's clock; None while one is asked for."""
         self._leave: Leave
         self._scope: dict[str, Any]
-        """What is the same for all of its requests."""
+        """What is the same for all of its requests with one head, `_scope_of`."""
+        self._scope_of: RequestHead | None = None
         self._parting: Parting | None = None
         self._turns = Turns(self.app, self.loop, self.tasks)
         """Whoever has his turn there, others may have come behind him, and `cycle` is the last of them."""
@@ -172,13 +173,13 @@ class GuardedProtocol(HttpToolsProtocol):
         """A request whose head is known. Where it is whole, the parser is not shown it, and stands between
         two requests as before; else it gets the body, behind as much of the head as frames that."""
         self._head, self.headers = head, headers
+        cycle = self._new_cycle()
         if whole:
-            self._begin_cycle()
-            self.cycle.body = body  # type: ignore[assignment]  # nothing is added to it
-            self.cycle.more_body = False
+            cycle.body = body  # type: ignore[assignment]  # nothing is added to it
+            cycle.more_body = False
+            self._turns.start(cycle)
         else:
             self._begin_body()
-            self._new_cycle()
             self._soon = self.loop.call_later(_SOON_S, self._begin_now)
             self._go_on_with_the_body()
             self.parser.feed_data(body)
@@ -187,7 +188,7 @@ class GuardedProtocol(HttpToolsProtocol):
         assert self._soon is not None  # noqa: S101 - asked before, or it has rung
         self._soon.cancel()
         self._soon = None
-        self._turns.start(self.cycle)
+        self._turns.start(cast(Cycle, self.cycle))
 
     def _parse(self, data: bytes) -> None:
         """Nothing here upgrades, so a request that asks for it is one like any other (RFC 9110, section 7.8).
@@ -268,19 +269,19 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             self._turns.waiting.append(cycle)
 
-    def _new_cycle(self) -> RequestResponseCycle:
+    def _new_cycle(self) -> Cycle:
         head = self._head
-        scope: dict[str, Any] = {
-            **self._scope,
-            "http_version": head.version,
-            "method": head.method,
-            "path": self.root_path + head.path,
-            "raw_path": self.root_path.encode("ascii") + head.raw_path,
-            "query_string": head.query,
-            "headers": self.headers,
-            "state": self.app_state.copy(),
-        }
-        self.cycle = Cycle(
+        if head is not self._scope_of:
+            self._scope_of = head
+            self._scope |= {
+                "http_version": head.version,
+                "method": head.method,
+                "path": self.root_path + head.path,
+                "raw_path": self.root_path.encode("ascii") + head.raw_path,
+                "query_string": head.query,
+            }
+        scope = {**self._scope, "headers": self.headers, "state": self.app_state.copy()}
+        self.cycle = cycle = Cycle(
             scope,
             self._leave,
             self.flow,
@@ -288,8 +289,9 @@ class GuardedProtocol(HttpToolsProtocol):
             expect_100_continue=head.expects_100,
             keep_alive=head.keep_alive,
             on_response=self.on_response_complete,
+            notes=head.notes,
         )
-        return self.cycle
+        return cycle
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes, self._only_framing = 0, False

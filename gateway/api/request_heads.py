@@ -8,6 +8,7 @@ from functools import lru_cache
 from http import HTTPMethod, HTTPStatus
 from itertools import chain
 from operator import itemgetter
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -26,6 +27,9 @@ class RequestHead(msgspec.Struct, frozen=True):
     version: str
     keep_alive: bool
     expects_100: bool
+    notes: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What an application has made of it and its headers, the length of the body aside: for those that come
+    again, and then say the same."""
 
 
 @dataclass(frozen=True, slots=True)

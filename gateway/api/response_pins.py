@@ -54,7 +54,7 @@ class PinStore(Protocol):
 def named_response(call: Call) -> str:
     """The response that a request continues, reads or cancels; empty where it stands alone."""
     if call.endpoint.name == BY_NAME:
-        return call.target.partition(b"?")[0].decode("latin-1").split("/")[3][:LONGEST_NAME]
+        return call.head.target.partition(b"?")[0].decode("latin-1").split("/")[3][:LONGEST_NAME]
     if call.endpoint.prompt is not Endpoint.RESPONSES or call.fields is None:
         return ""
     name = call.fields.get("previous_response_id")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -19,18 +19,20 @@ import msgspec
 
 from gateway.api.body import ClientLeft, check_length, read_body, within
 from gateway.api.call import Call, ReadPrompt, understand
-from gateway.api.client_watch import ClientWatch, DirectWatch, Receive
+from gateway.api.caller import anonymous
+from gateway.api.client_watch import ClientWatch, Receive
 from gateway.api.direct import DIRECT, DirectOutlet
 from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
-from gateway.api.errors import Answer, error_answer, error_event
+from gateway.api.errors import Answer, Dialect, error_answer, error_event
 from gateway.api.gate import NOBODY, Gate, OpenGate, Visit
-from gateway.api.headers import answer_headers, headers_to_worker, new_request_id, request_id, trace_id
+from gateway.api.head_reading import HeadReading, head_reading
+from gateway.api.headers import RequestIds, answer_headers, own_headers
 from gateway.api.pages import Pages
 from gateway.api.record import Recorder, Story
-from gateway.api.response_pins import ResponsePins, named_response, without_a_model
+from gateway.api.response_pins import Pin, ResponsePins, named_response, without_a_model
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
-from gateway.api.tracing import PassedOn, Tracer
+from gateway.api.tracing import Trace, Tracer
 from gateway.errors import (
     ClientError,
     Forbidden,
@@ -89,12 +91,13 @@ class ProxyService:
         tracer: Tracer | None = None,
         pins: ResponsePins | None = None,
         pages: Pages | None = None,
-        new_id: Callable[[], str] = new_request_id,
+        new_id: Callable[[], str] | None = None,
     ) -> None:
-        """Without a `gate`, whoever comes is served, but for pages of other sites."""
+        """Without a `gate`, whoever comes is served, but for pages of other sites. Without a `tracer`, what a
+        client says of its trace is passed on."""
         self._gate = gate if gate is not None else OpenGate()
         self._pages = pages if pages is not None else Pages()
-        self._tracer = tracer if tracer is not None else PassedOn()
+        self._tracer = tracer
         self._pins = pins if pins is not None else ResponsePins(clock)
         self._router = router
         self._client = client
@@ -103,38 +106,42 @@ class ProxyService:
         self._options = options
         self._clock = clock
         self._rng = rng
-        self._new_id = new_id
+        self._new_id = new_id if new_id is not None else RequestIds()
 
     def reconfigure(self, options: ServeOptions) -> None:
         """For requests from now on."""
         self._options = options
 
     async def __call__(self, endpoint: ProxiedEndpoint, scope: Any, receive: Receive, send: Send) -> None:
-        headers: Headers = scope["headers"]
-        lookup = dict(reversed(headers))
-        identifier = request_id(lookup.get(b"x-request-id"), self._new_id)
-        story = Story(identifier.decode(), endpoint.name, self._clock())
-        if b"traceparent" in lookup:
-            story.trace_id = trace_id(headers)
-        trace = self._tracer.begin(headers, endpoint.name)
-        story.trace_headers = trace.headers
         direct: DirectOutlet | None = scope.get(DIRECT)
+        head = head_reading(scope, direct)
+        name = self._new_id() if head.given_id is None else head.given_id.decode()
+        identifier = name.encode()
+        story = Story(name, endpoint.name, self._clock(), trace_id=head.trace_id)
+        trace: Trace | None = None
+        if self._tracer is not None:
+            trace = self._tracer.begin(head.headers, endpoint.name)
+            story.trace_headers = trace.headers
         outlet: Outlet = AsgiOutlet(send) if direct is None else direct
-        watch: ClientWatch | DirectWatch | None = None
+        watch: ClientWatch | DirectOutlet | None = None
         visit = NOBODY
         try:
-            if b"origin" in lookup:
-                self._pages.check(lookup)
-            visit = await self._gate.enter(headers, endpoint)
-            if visit is not NOBODY:
+            if b"origin" in head.lookup:
+                self._pages.check(head.lookup)
+            if not self._gate.open:
+                visit = await self._gate.enter(scope["headers"], endpoint)
                 story.key = visit.key_id
             whole = None if direct is None else direct.whole_body()
             if whole is None:
-                body = await self._body(lookup, receive)
+                body = await self._body(scope["headers"], receive)
             else:
                 body = within(whole, self._options.max_body)
-            watch = ClientWatch(receive, outlet) if direct is None else DirectWatch(direct)
-            await self._answer(endpoint, scope, lookup, body, visit, identifier, story, outlet)
+            if direct is None:
+                watch = ClientWatch(receive, outlet)
+            else:
+                watch = direct
+                direct.on_gone(direct.leave)
+            await self._answer(endpoint, head, body, visit, identifier, story, outlet)
         except (ClientLeft, ClientGone):
             story.client_left()
         except asyncio.CancelledError:
@@ -152,50 +159,50 @@ class ProxyService:
             logger.exception("request %s failed", story.request_id)
             self._refuse(GatewayError("internal error"), endpoint, identifier, story, outlet)
         finally:
-            if watch is not None:
+            if watch is not None and watch is not direct:
                 watch.stop()
             outlet.close()
             record = story.end(self._clock())
             if visit is not NOBODY:
                 visit.leave(record.tokens)
-            trace.end(record)
+            if trace is not None:
+                trace.end(record)
             self._recorder.record(record)
 
-    async def _body(self, lookup: Mapping[bytes, bytes], receive: Receive) -> bytes:
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
         options = self._options
-        check_length(lookup.get(b"content-length"), options.max_body)
+        check_length(value_of(headers, b"content-length"), options.max_body)
         return await read_body(receive, options.max_body, options.body_timeout)
 
     async def _answer(
         self,
         endpoint: ProxiedEndpoint,
-        scope: Any,
-        lookup: Mapping[bytes, bytes],
+        head: HeadReading,
         body: bytes,
         visit: Visit,
         identifier: bytes,
         story: Story,
         outlet: Outlet,
     ) -> None:
+        options = self._options
         try:
             call = await understand(
                 endpoint,
-                scope,
-                lookup,
+                head,
                 body,
-                door=visit.door(self._options.door),
+                door=options.door if visit is NOBODY else visit.door(options.door),
                 read_prompt=self._read_prompt,
-                max_body=self._options.max_body,
-                ask_for_usage=self._options.ask_for_usage,
+                max_body=options.max_body,
+                ask_for_usage=options.ask_for_usage,
             )
             story.asked_model = call.prompt.model
             if call.dropped_fields or call.dropped_entries:
                 story.stripped = call.stripped
-            name = named_response(call) if endpoint.names_answers else ""
-            pin = await self._pins.find(name, visit.key_id) if name else None
-            if pin is not None and not call.prompt.model:
-                call.prompt = msgspec.structs.replace(call.prompt, model=pin.model)
-            visit.admit(call)
+            pin = await self._pinned(call, visit) if endpoint.names_answers else None
+            if visit is NOBODY:
+                call.caller = anonymous(head.lookup, call.fields)
+            else:
+                visit.admit(call)
             if pin is not None:
                 call.caller = msgspec.structs.replace(call.caller, worker=pin.worker)
             await self._proxy(call, identifier, story, outlet)
@@ -204,6 +211,14 @@ class ProxyService:
                 visit.give_back()
             self._refuse(error, endpoint, identifier, story, outlet)
             await outlet.drained()
+
+    async def _pinned(self, call: Call, visit: Visit) -> Pin | None:
+        """Who gave the response that it names; None where it names none, or nobody knows."""
+        name = named_response(call)
+        pin = await self._pins.find(name, visit.key_id) if name else None
+        if pin is not None and not call.prompt.model:
+            call.prompt = msgspec.structs.replace(call.prompt, model=pin.model)
+        return pin
 
     async def _proxy(self, call: Call, identifier: bytes, story: Story, outlet: Outlet) -> None:
         """Tries worker after worker; raises GatewayError where none of them answered."""
@@ -252,7 +267,7 @@ class ProxyService:
         plan = AnswerPlan(
             headers=answer_headers(route, identifier),
             readable=endpoint.generates,
-            error_event=partial(error_event, dialect=endpoint.dialect),
+            error_event=_EVENTS[endpoint.dialect],
             unserved=partial(_unserved, route, call),
             on_start=self._pins.watch(call, route.worker, story.key) if endpoint.names_answers else None,
             hide_usage=call.inject_usage,
@@ -266,13 +281,16 @@ class ProxyService:
         try:
             request = self._request(call, route, identifier, story.trace_headers)
             await exchange.run(self._client, route.url, request, options.timeouts, deadline)
-            outcome = outcome_of(
-                exchange.status,
-                exchange.headers,
-                exchange.error,
-                stream_error=exchange.stream_error,
-                body=exchange.withheld.body if exchange.withheld is not None else b"",
-            )
+            if exchange.error is None and exchange.status < 300 and not exchange.streamed:
+                outcome = Outcome.OK
+            else:
+                outcome = outcome_of(
+                    exchange.status,
+                    exchange.headers,
+                    exchange.error,
+                    stream_error=exchange.stream_error,
+                    body=exchange.withheld.body if exchange.withheld is not None else b"",
+                )
         except ClientGone:
             raise
         except Exception:
@@ -296,18 +314,17 @@ class ProxyService:
     def _request(
         self, call: Call, route: Route, identifier: bytes, trace_headers: Headers
     ) -> UpstreamRequest:
-        headers = headers_to_worker(
-            call.client_headers,
-            identifier=identifier,
-            blocked=call.dropped_headers,
-            readable=call.endpoint.generates or bool(call.redactor.names),
-            with_authorization=self._options.forward_authorization,
-            own_authorization=self._options.worker_authorization,
-            trace=trace_headers,
-            dp_rank=route.dp_rank,
+        head, options = call.head, self._options
+        written = head.for_workers(
+            call.dropped_headers,
+            call.endpoint.generates or bool(call.redactor.names),
+            options.forward_authorization,
+            options.worker_authorization,
+            bool(trace_headers),
         )
+        headers = own_headers(identifier, trace_headers, route.dp_rank)
         return UpstreamRequest(
-            call.method, call.target, headers, call.body_for(route.model), streamed=call.prompt.stream
+            head.method, head.target, headers, call.body_for(route.model), call.prompt.stream, written
         )
 
     def _give_up(self, failed: Exchange | None, wait: float | None, story: Story, outlet: Outlet) -> None:
@@ -348,13 +365,16 @@ class ProxyService:
             _send(outlet, answer)
 
 
+_EVENTS = {dialect: partial(error_event, dialect=dialect) for dialect in Dialect}
+
+
 def _send(outlet: Outlet, answer: Answer) -> None:
     outlet.start(answer.status, answer.headers)
     outlet.body(answer.body, last=True)
 
 
 def _unserved(route: Route, call: Call) -> bytes:
-    path = call.target.partition(b"?")[0].decode("latin-1")
+    path = call.head.target.partition(b"?")[0].decode("latin-1")
     error = NotFound(f"the engine of model {route.model!r} does not serve {path}")
     return error_answer(error, call.endpoint.dialect).body
 

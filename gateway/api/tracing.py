@@ -23,19 +23,3 @@ class Tracer(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-class PassedOn:
-    """Both of the above, where nobody collects spans."""
-
-    def __init__(self) -> None:
-        self.headers: Headers = []
-
-    def begin(self, headers: Headers, name: str) -> Trace:
-        return self
-
-    def end(self, record: RequestRecord) -> None:
-        """Nothing was begun."""
-
-    async def close(self) -> None:
-        """Nothing is kept."""

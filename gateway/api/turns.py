@@ -6,16 +6,14 @@ import asyncio
 from collections import deque
 from typing import Any, TypeAlias
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
-from gateway.api.direct import DIRECT, DirectOutlet
+from gateway.api.direct import DIRECT, Cycle, DirectOutlet, nobody
 
 _MOST_AHEAD = 16
 _BYTES_AHEAD = 64 * 1024
 """Requests, and bytes of them, that are read while one before them has no answer yet. Nobody who is not read
 from can be seen to leave."""
 
-_Request: TypeAlias = "asyncio.Future[RequestResponseCycle | None]"
+_Request: TypeAlias = "asyncio.Future[Cycle | None]"
 """One to come; None where no more will."""
 
 
@@ -26,11 +24,11 @@ class Turns:
         self._app = app
         self._loop = loop
         self._tasks = tasks
-        self.answering: RequestResponseCycle | None = None
+        self.answering: Cycle | None = None
         """The request that has its turn, or had it last."""
         self.outlet: DirectOutlet | None = None
         """Its own."""
-        self.waiting: deque[RequestResponseCycle] = deque()
+        self.waiting: deque[Cycle] = deque()
         """Those behind it, the next one first."""
         self._ahead = 0
         """Bytes that came while others waited behind it."""
@@ -38,7 +36,7 @@ class Turns:
         """The task that waits for the next request."""
         self._over = False
 
-    def start(self, cycle: RequestResponseCycle) -> None:
+    def start(self, cycle: Cycle) -> None:
         """It is this one's turn."""
         self.answering = cycle
         outlet: DirectOutlet = cycle.scope[DIRECT]  # type: ignore[literal-required]
@@ -77,13 +75,20 @@ class Turns:
         if self.outlet is not None:
             self.outlet.left()
 
-    async def _run_asgi(self, cycle: RequestResponseCycle) -> None:
+    async def _run_asgi(self, cycle: Cycle) -> None:
         """One request after the other: a task is dear to make, and to forget. Where the next comes while this
         one's has its last word to say, it gets a task of its own, and one of the two stays."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has one
         while True:
-            await cycle.run_asgi(self._app)
+            try:
+                result = await self._app(cycle.scope, cycle.receive, cycle.send)
+            except BaseException as error:  # noqa: BLE001 - uvicorn catches the same, and it is asked
+                await cycle.end(error=error)
+            else:
+                if result is not None or not cycle.response_complete:
+                    await cycle.end(result)
+            cycle.on_response = nobody  # the connection may be gone before the request is forgotten
             self._tasks.discard(task)
             if self._idle is not None or self._over:
                 return

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.upstream.headers import Headers, line
+from gateway.upstream.headers import Headers
 from gateway.upstream.lane import Lane
 from gateway.upstream.origin import Origin
 
@@ -39,19 +39,23 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
     body: bytes = b""
     streamed: bool = False
     """The answer is expected piece by piece; it decides which first-byte limit holds."""
+    written: bytes = b""
+    """Headers beside those, each as it goes on the wire, line end included."""
 
     def head(self, origin: Origin) -> bytes:
         """The request up to its body, as it goes on the wire."""
-        first = b"%s %s%s HTTP/1.1\r\nhost: %s" % (
+        lines = self.written
+        for header in self.headers:
+            lines += b"%s: %s\r\n" % header
+        if self.body or self.method not in _WITHOUT_BODY:
+            lines += b"content-length: %d\r\n" % len(self.body)
+        return b"%s %s%s HTTP/1.1\r\nhost: %s\r\n%s\r\n" % (
             self.method,
             origin.prefix,
             self.target,
             origin.host_header,
+            lines,
         )
-        lines = [first, *map(line, self.headers)]
-        if self.body or self.method not in _WITHOUT_BODY:
-            lines.append(b"content-length: %d" % len(self.body))
-        return b"\r\n".join((*lines, b"", b""))
 
 
 class Flow(Protocol):
