@@ -176,7 +176,7 @@ class DirectOutlet:
 
     def attach(self, flow: Flow | None) -> None:
         self._flow = flow
-        if flow is not None and self.blocked:
+        if flow is not None and self._cycle.flow.write_paused and not self._cycle.disconnected:
             flow.pause()
 
     def vary(self, header: bytes) -> None:
@@ -239,16 +239,12 @@ class DirectOutlet:
         if data:
             cycle.transport.write(data)
         if last:
-            self._complete()
-
-    def _complete(self) -> None:
-        cycle = self._cycle
-        cycle.response_complete = True
-        if cycle.message_event is not _NOBODY_WAITS:
-            cycle.message_event.set()
-        if not cycle.keep_alive:
-            cycle.transport.close()
-        cycle.on_response()
+            cycle.response_complete = True
+            if cycle.message_event is not _NOBODY_WAITS:
+                cycle.message_event.set()
+            if not cycle.keep_alive:
+                cycle.transport.close()
+            cycle.on_response()
 
     async def drained(self) -> None:
         """Until the client has taken what was written, nearly. Raises ClientGone."""

@@ -67,17 +67,24 @@ class Connection(asyncio.Protocol):
         """Send `request`, give the answer to `sink`, return when it is whole: True where the connection may
         serve again. `deadline` is on the loop's clock. Raises UpstreamError, StaleConnection or what the sink
         raised; cancellation closes the connection at once."""
-        if self._gone():
+        if self.closed or self._transport.is_closing():
             raise StaleConnection
         self._parser.begin(request.method)
         self._sink = sink
         self._head_given = self._body_begun = False
         self._timeouts, self._deadline = timeouts, deadline
-        self._last_read = self._loop.time()
-        self._first_byte_due = self._last_read + timeouts.first_byte_of(streamed=request.streamed)
+        head, body = request.head(self.origin), request.body
+        if len(body) <= _ONE_WRITE:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
         self._done = self._loop.create_future()
-        self._write(request)
-        self._expect(min(self._first_byte_due, deadline, self._last_read + timeouts.idle))
+        self._last_read = now = self._loop.time()
+        self._first_byte_due = now + (timeouts.first_byte if request.streamed else timeouts.whole_answer)
+        due = min(self._first_byte_due, deadline, now + timeouts.idle)
+        if self._timer is None or self._rings > due:
+            self._expect(due)
         try:
             await self._done
         except BaseException:
@@ -88,20 +95,19 @@ class Connection(asyncio.Protocol):
         self.served += 1
         return self._settle()
 
-    def _write(self, request: UpstreamRequest) -> None:
-        head = request.head(self.origin)
-        if len(request.body) <= _ONE_WRITE:
-            self._transport.write(head + request.body)
-        else:
-            self._transport.write(head)
-            self._transport.write(request.body)
-
     def _settle(self) -> bool:
         """After a whole answer: fit to serve again, or closed."""
-        if self._gone() or not self._parser.reusable or self._transport.get_write_buffer_size() > 0:
+        transport = self._transport
+        if (
+            self.closed
+            or not self._parser.reusable
+            or transport.is_closing()
+            or transport.get_write_buffer_size() > 0
+        ):
             self.close()
             return False
-        self.resume()
+        if self._paused:
+            self.resume()
         return True
 
     def _gone(self) -> bool:

@@ -6,6 +6,7 @@ So nearly all are looked up, and the parser is asked about the first one alone.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ class _Known(msgspec.Struct, frozen=True):
     status: int
     headers: Headers
     framing: Framing
+    notes: dict[str, Any]
     keep_alive: bool
     length_at: int | None
     """Its place among the headers; None where there is none."""
@@ -55,7 +57,8 @@ class KnownAnswers:
             if _DATE.fullmatch(date) is None:
                 return None
             headers[known.date_at] = (b"date", date)
-        return ResponseHead(known.status, headers, known.framing), known.keep_alive, int(length or 0)
+        read = ResponseHead(known.status, headers, known.framing, known.notes)
+        return read, known.keep_alive, int(length or 0)
 
     def learn(self, head: bytes, read: ResponseHead, keep_alive: bool) -> None:
         """`head` was read, and may stand."""
@@ -75,6 +78,7 @@ class KnownAnswers:
             read.status,
             read.headers.copy(),
             read.framing,
+            read.notes,
             keep_alive,
             names.index(b"content-length") if length else None,
             names.index(b"date") if date else None,

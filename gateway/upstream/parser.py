@@ -83,6 +83,15 @@ class AnswerParser:
     def _read_heads(self, data: bytes) -> bytes:
         """Until the one that is no interim answer; returns what of its body came behind it."""
         self.received = self.received or bool(data)
+        if self._interim == 0 and not self._held and self._method != b"HEAD":
+            end = data.find(_HEAD_END) + 4
+            if end > 3 and (known := self._known.find(data[:end])) is not None:
+                self.head, self._keep_alive, self._left = known
+                if self.head.framing is Framing.LENGTH and len(data) == end + self._left:
+                    # nearly every answer that is no stream comes whole, in one read
+                    self._end(clean=True)
+                    return data[end:]
+                return self._begin_body(data[end:], self.head)
         if self._held:
             data, self._held = self._held + data, b""
         while self.head is None and self.error is None:

@@ -14,12 +14,13 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.types import Clock, Usage
+from gateway.upstream.answer_reading import STREAM, AnswerReading, answer_reading
 from gateway.upstream.bodies import NO_SUCH_PATH, Body, Cleared, Passing, Unserved, Whole
 from gateway.upstream.client import UpstreamClient
-from gateway.upstream.headers import HOP_BY_HOP, Headers, end_to_end
+from gateway.upstream.headers import Headers, value_of
 from gateway.upstream.lane import Lane
 from gateway.upstream.outlet import Outlet
-from gateway.upstream.packing import Inflater, Packed, coding_of
+from gateway.upstream.packing import Inflater, Packed
 from gateway.upstream.redact import Redactor
 from gateway.upstream.sse import SseScanner
 from gateway.upstream.timeouts import Timeouts
@@ -30,25 +31,6 @@ WITHHELD = frozenset((429, 502, 503, 504))
 MAX_WITHHELD = 64 * 1024
 _MOST_MISSED = 16
 """How often in a row the short way is opened for a read that it then does not take, before it stays shut."""
-_READ = frozenset((b"application/json", b"text/event-stream"))
-"""Media types that are looked into."""
-
-NOT_FORWARDED = HOP_BY_HOP | frozenset(
-    (
-        b"content-length",  # written anew
-        b"date",  # our server's own, which would stand there twice
-        b"server",
-        b"x-request-id",
-        b"x-gateway-worker",  # ours to say
-        b"x-gateway-prompt-tokens",
-        b"x-gateway-matched-tokens",
-        b"timing-allow-origin",  # which pages may read, time and embed an answer is ours to say, too
-        b"cross-origin-resource-policy",
-    )
-)
-_FOR_PAGES = b"access-control-"
-"""So begins the rest of what opens an answer to pages of browsers; vLLM sends it to everybody."""
-_PACKED = frozenset((b"content-encoding",))
 
 
 class AnswerPlan(msgspec.Struct, frozen=True):
@@ -100,9 +82,11 @@ class Exchange:
     pieces = 0
     """Events of a stream so far."""
 
+    usage: Usage | None = None
+    """Known when `run` is over."""
+
     _head: ResponseHead
-    _lookup: dict[bytes, bytes]
-    """The first header of each name."""
+    _reading: AnswerReading
     _body: Body = Passing()
     """Replaced when the answer's head has come."""
     _scanner: SseScanner | None = None
@@ -138,10 +122,6 @@ class Exchange:
         return (self._last_piece - self.first_byte_at) / count
 
     @property
-    def usage(self) -> Usage | None:
-        return self._body.usage
-
-    @property
     def stream_error(self) -> bool:
         """The worker itself reported an error inside its stream."""
         return isinstance(self._body, SseScanner) and self._body.error
@@ -173,6 +153,7 @@ class Exchange:
             finally:
                 if self._lane is not None:
                     self._take_note(self._lane)
+                self.usage = self._body.usage
                 self._outlet.attach(None)
             if self._outlet.blocked:
                 async with asyncio.timeout_at(deadline):
@@ -186,7 +167,7 @@ class Exchange:
 
     def on_head(self, head: ResponseHead, flow: Flow) -> None:
         self._head = head
-        self._lookup = dict(reversed(head.headers))
+        self._reading = answer_reading(head)
         self.status = head.status
         self.headers = head.headers
         self._body = self._body_for(head)
@@ -204,7 +185,9 @@ class Exchange:
         if pieces != self.pieces:
             now = self._clock()
             if self.first_byte_at is None:
-                self._note_first_byte(now, pieces)
+                self.first_byte_at, self._first_pieces = now, pieces
+                if self.status not in WITHHELD:
+                    self._on_first_byte()
             elif now - self._last_piece > self.longest_gap:
                 self.longest_gap = now - self._last_piece
             self.pieces, self._last_piece = pieces, now
@@ -242,31 +225,22 @@ class Exchange:
             self.longest_gap = max(self.longest_gap, lane.longest_gap)
             lane.pieces = lane.missed = 0
 
-    def _note_first_byte(self, now: float, pieces: int) -> None:
-        self.first_byte_at, self._first_pieces = now, pieces
-        if self.status not in WITHHELD:
-            self._on_first_byte()
-
     def _body_for(self, head: ResponseHead) -> Body:
         plan = self._plan
         if head.status in WITHHELD:
             return Whole(head.framing, MAX_WITHHELD, plan.redactor, read=False)
-        lookup = self._lookup
+        kind, coding = self._reading.kind, self._reading.coding
         if (
             head.status == 404
             and head.framing is Framing.LENGTH
-            and lookup.get(b"content-length") == b"%d" % len(NO_SUCH_PATH)
+            and value_of(head.headers, b"content-length") == b"%d" % len(NO_SUCH_PATH)
         ):
             return Unserved(plan.unserved())
-        kind = lookup.get(b"content-type", b"")
-        if kind not in _READ:
-            kind = kind.partition(b";")[0].strip().lower()
-        if head.status >= 300 or kind not in _READ or not (plan.readable or plan.redactor.names):
+        if head.status >= 300 or not kind or not (plan.readable or plan.redactor.names):
             return Passing()
-        coding = coding_of(head.headers) if b"content-encoding" in lookup else b""
         if coding and not plan.redactor.names:
             return Passing()
-        if kind == b"text/event-stream":
+        if kind == STREAM:
             self.streamed = True
             self._inflater = Inflater(coding, plan.max_answer) if coding else None
             scanner = SseScanner(
@@ -286,19 +260,18 @@ class Exchange:
         """`body_length` where the body is known whole; otherwise the worker's own length stands, or none."""
         body = self._body
         unpacked = self._inflater is not None or (isinstance(body, Packed) and body.plain)
-        headers = end_to_end(self._head.headers, NOT_FORWARDED | _PACKED if unpacked else NOT_FORWARDED)
-        for header in headers:
-            if header[0][:15] == _FOR_PAGES:
-                headers = [header for header in headers if not header[0].startswith(_FOR_PAGES)]
-                break
-        headers += self._plan.headers
-        length = self._lookup.get(b"content-length")
+        headers = self._reading.passed + self._plan.headers
+        if unpacked:
+            headers = [header for header in headers if header[0] != b"content-encoding"]
+        length: bytes | None = None
         if self._method == b"HEAD" or self._head.framing is Framing.NONE:
-            if length is not None and self._head.status not in (204, 304):
-                headers.append((b"content-length", length))
+            if self._head.status not in (204, 304):
+                length = value_of(self._head.headers, b"content-length")
         elif isinstance(body, Passing):
-            if self._head.framing is Framing.LENGTH and length is not None:
-                headers.append((b"content-length", length))
+            if self._head.framing is Framing.LENGTH:
+                length = value_of(self._head.headers, b"content-length")
         elif body_length is not None and not self.streamed:
-            headers.append((b"content-length", b"%d" % body_length))
+            length = b"%d" % body_length
+        if length is not None:
+            headers.append((b"content-length", length))
         return headers

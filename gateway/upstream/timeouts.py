@@ -19,6 +19,3 @@ class Timeouts:
     """Between two reads of a body, while we are willing to read."""
     total: float = 3600.0
     """The whole request, all its tries together."""
-
-    def first_byte_of(self, *, streamed: bool) -> float:
-        return self.first_byte if streamed else self.whole_answer

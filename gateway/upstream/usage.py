@@ -97,7 +97,10 @@ def read_frame(data: bytes) -> Frame | None:
 
 def read_usage(body: bytes) -> Usage | None:
     """Usage of a whole JSON answer; None where it has none."""
-    if b'"usage"' not in body:
+    if body.find(b'"usage"') < 0:
         return None
-    frame = read_frame(body)
-    return frame.usage.read() if frame is not None and frame.usage is not None else None
+    try:
+        usage = _inner_decoder.decode(body).usage
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return usage.read() if usage is not None else None

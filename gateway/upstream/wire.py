@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -28,6 +28,8 @@ class ResponseHead(msgspec.Struct, frozen=True):
     headers: Headers
     """Names in lower case; order and duplicates kept."""
     framing: Framing
+    notes: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What has been made of it, date and length aside: for those that come again, and then say the same."""
 
 
 class UpstreamRequest(msgspec.Struct, frozen=True):

@@ -9,8 +9,10 @@ import zlib
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.api.body import says_twice
+from gateway.api.body import says_once, says_twice
 from gateway.api.door import Door
 from gateway.api.retry import RetryPolicy
 from gateway.api.serve import ServeOptions
@@ -121,6 +123,43 @@ async def test_a_name_that_stands_there_twice_goes_on_as_it_was_judged(twice: by
 )
 def test_two_members_of_one_name(body: bytes, twice: bool) -> None:
     assert says_twice(body) is twice
+    assert not (twice and says_once(body, json.loads(body)))
+
+
+@pytest.mark.parametrize(
+    ("body", "once"),
+    [
+        (b"{}", True),
+        (b'{"model":"m","messages":[{"role":"user","content":"\\"model\\": a"}],"n":1}', True),
+        (b' {\r\n"a" : 1 ,\t"b" : {"c":1, "c":2} } ', True),
+        (b'{"a":1,"b":{"a":1}}', False),  # one of them is deeper, which only reading tells
+        (b'{"user":1,"messages":[{"role":"user"}]}', False),
+        (b'{"a":1,"b":"\\u0061"}', False),
+        (b'{"a":1,"a/b":1}', False),  # a slash may be spelt in two ways
+        (b'{"a":1,"text":"%s"}' % (b"x" * 5000), False),
+        (b"{%s}" % b",".join(b'"n%d":1' % n for n in range(25)), False),
+    ],
+)
+def test_what_plainly_has_one_of_each_name(body: bytes, once: bool) -> None:
+    assert says_once(body, json.loads(body)) is once
+    assert not says_twice(body)
+
+
+_NAMES = st.sampled_from(["a", "b", "model", "é", "", '"', "a/b", "\\", "\n"])
+_SPELT = st.builds(lambda name, escaped: json.dumps(name, ensure_ascii=escaped), _NAMES, st.booleans())
+_VALUES = st.one_of(
+    _SPELT,
+    st.builds(lambda name, value: f"{{{name}:{value}}}", _SPELT, _SPELT),
+    st.sampled_from(["1", "[]", '"\\"a\\": 1"', '"\\u0061"', "NaN"]),
+)
+
+
+@given(st.lists(st.tuples(_SPELT, _VALUES), max_size=5), st.sampled_from([",", ", ", " ,\n"]))
+def test_whatever_plainly_has_one_of_each_name_has(members: list[tuple[str, str]], comma: str) -> None:
+    body = b"{%s}" % comma.join(f"{name}: {value}" for name, value in members).encode()
+    names = [json.loads(name) for name, _ in members]
+    if says_once(body, json.loads(body)):
+        assert len(names) == len(set(names))
 
 
 async def test_a_large_packed_body() -> None:
