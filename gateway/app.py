@@ -250,7 +250,7 @@ def build(settings: Settings) -> App:
         guard,
         index,
         table,
-        traffic.listening(timed(encoders.get, metrics.tokenize_seconds, metrics.not_tokenised, clock)),
+        timed(encoders.get, metrics.tokenize_seconds, metrics.not_tokenised, clock, traffic.overhear),
         clock=clock,
         random=random,
         held=lambda: index.stats().held,

@@ -11,9 +11,13 @@ from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt, not_t
 from gateway.types import Clock
 
 Encoders = Callable[[str], PromptEncoder | None]
+Ear = Callable[[str, PromptEncoder, Sequence[TokenPrompt]], None]
+"""Hears whose tokens they are, who made them, and the tokens of one request."""
 
 
-def timed(encoders: Encoders, seconds: Histogram, without: Counter, clock: Clock) -> Encoders:
+def timed(
+    encoders: Encoders, seconds: Histogram, without: Counter, clock: Clock, ear: Ear | None = None
+) -> Encoders:
     """`seconds` has the labels (model, source), `without` (model, reason): requests without tokens."""
     known: dict[str, _Timed] = {}
 
@@ -24,7 +28,11 @@ def timed(encoders: Encoders, seconds: Histogram, without: Counter, clock: Clock
         one = known.get(model)
         if one is None or one.inner is not encoder:
             one = known[model] = _Timed(
-                encoder, seconds.labels(model, encoder.name), partial(without.labels, model), clock
+                encoder,
+                seconds.labels(model, encoder.name),
+                partial(without.labels, model),
+                clock,
+                None if ear is None else partial(ear, model, encoder),
             )
         return one
 
@@ -33,7 +41,12 @@ def timed(encoders: Encoders, seconds: Histogram, without: Counter, clock: Clock
 
 class _Timed:
     def __init__(
-        self, inner: PromptEncoder, seconds: Spread, without: Callable[[str], Count], clock: Clock
+        self,
+        inner: PromptEncoder,
+        seconds: Spread,
+        without: Callable[[str], Count],
+        clock: Clock,
+        ear: Callable[[Sequence[TokenPrompt]], None] | None,
     ) -> None:
         self.inner = inner
         self.name = inner.name
@@ -41,6 +54,7 @@ class _Timed:
         self._seconds = seconds
         self._without = without
         self._clock = clock
+        self._ear = ear
 
     async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
         began = self._clock()
@@ -50,6 +64,8 @@ class _Timed:
             self._seconds.observe(self._clock() - began)
         if not prompts and (none := not_tokenised(prompts, request)) is not None:
             self._without(none.kind).inc()
+        if self._ear is not None:
+            self._ear(prompts)
         return prompts
 
     async def close(self) -> None:

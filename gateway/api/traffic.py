@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
 
 from gateway.api.record import RequestRecord
 from gateway.diagnosis.divergence import HEAD_TOKENS, Divergence, Head, divergence, head_in_steps
@@ -19,7 +18,7 @@ from gateway.diagnosis.turns import Conversations, Replies, Reply, TurnRow
 from gateway.fleet.registry import Registry
 from gateway.index.reuse import ReuseCurve, ReuseSampler
 from gateway.prompt.approx import BytesEncoder
-from gateway.prompt.base import PromptEncoder, PromptRequest, TokenPrompt
+from gateway.prompt.base import PromptEncoder, TokenPrompt
 from gateway.routing.route import Outcome
 from gateway.types import Clock
 
@@ -80,7 +79,7 @@ class _Reading:
 
 
 class Traffic:
-    """A recorder of requests, and the ear at every encoder (`heard`)."""
+    """A recorder of requests, and the ear at every encoder (`overhear`)."""
 
     def __init__(
         self,
@@ -127,6 +126,13 @@ class Traffic:
             uncached = record.prompt_tokens - cached if record.prompt_tokens > cached else 0
             model.replies.add(Reply(turn, record.prompt_tokens, uncached, record.ttft_s, record.total_s))
 
+    def overhear(self, name: str, encoder: PromptEncoder, prompts: Sequence[TokenPrompt]) -> None:
+        """What `encoder` has made of one request for the model `name`."""
+        if self._reading is None:
+            known = self._models.get(name)
+            if known is None or self._clock() >= known.next_head:
+                self.heard(name, prompts, from_bytes=encoder.name == BytesEncoder.name)
+
     def heard(self, name: str, prompts: Sequence[TokenPrompt], *, from_bytes: bool) -> None:
         """The tokens of one request; of most nothing is kept. A fingerprint takes milliseconds: it is made
         step by step, one whenever an answer has ended, for this request is yet to be routed."""
@@ -154,23 +160,6 @@ class Traffic:
             return
         rest = (reading.busy_s + self._busy() - began) / _HEAD_SHARE
         reading.model.next_head = max(reading.model.next_head, self._clock() + rest)
-
-    def listening(
-        self, encoders: Callable[[str], PromptEncoder | None]
-    ) -> Callable[[str], PromptEncoder | None]:
-        """`encoders`, each of them heard."""
-        ears: dict[str, _Heard] = {}
-
-        def get(model: str) -> PromptEncoder | None:
-            encoder = encoders(model)
-            if encoder is None:
-                return None
-            ear = ears.get(model)
-            if ear is None or ear.inner is not encoder:
-                ear = ears[model] = _Heard(encoder, model, self)
-            return ear
-
-        return get
 
     def view(self) -> dict[str, ModelTraffic]:
         """All at once: takes a good part of a second, so a busy event loop asks for it in two steps."""
@@ -212,28 +201,6 @@ class Traffic:
             turns=model.replies.by_turn(),
             divergence=found,
         )
-
-
-class _Heard:
-    """An encoder as it is, overheard."""
-
-    def __init__(self, inner: PromptEncoder, model: str, traffic: Traffic) -> None:
-        self.inner = inner
-        self.name = inner.name
-        self.exact = inner.exact
-        self._model = model
-        self._traffic = traffic
-
-    async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
-        prompts = await self.inner.encode(request)
-        self._traffic.heard(self._model, prompts, from_bytes=self.name == BytesEncoder.name)
-        return prompts
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
 
 
 def fleet_capacity(registry: Registry, model: str) -> int:

@@ -38,11 +38,11 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
     usual = _UNUSUAL.isdisjoint(fields)
     if chat and not usual and (completion := _integer(get("max_completion_tokens"))) is not None:
         max_tokens = completion
-    options = get("stream_options")
+    options, stream, model = get("stream_options"), get("stream"), get("model")
     many = not chat and _many_prompts(get("prompt"))
     return PromptRequest(
         endpoint=endpoint,
-        model=_text(get("model")),
+        model=model if isinstance(model, str) else "",
         messages=_messages(get("messages")) if chat else None,
         prompts=None if chat or many else _prompts(fields),
         template_args={} if usual else _template_args(fields),
@@ -52,7 +52,7 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
         truncate_prompt_tokens=None if usual else _integer(get("truncate_prompt_tokens")),
         max_tokens=max_tokens,
         n=1 if usual else max(1, _integer(get("n")) or 1),
-        stream=_flag(get("stream"), False),
+        stream=stream is not None and _flag(stream, False),
         include_usage=isinstance(options, dict) and _flag(options.get("include_usage"), False),
         too_many=many,
     )

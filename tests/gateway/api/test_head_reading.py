@@ -49,8 +49,8 @@ def test_it_is_made_once_for_requests_with_the_same_notes() -> None:
     scopes = [{**SCOPE, "headers": HEADERS.copy()} for _ in range(3)]
     cycles = [
         Cycle(
-            scope, None, FlowControl(asyncio.Transport()), [], expect_100_continue=False, keep_alive=True, on_response=lambda: None,
-            notes=kept,
+            scope, None, FlowControl(asyncio.Transport()), [], expect_100_continue=False, keep_alive=True,
+            on_response=lambda: None, notes=kept,
         )
         for scope, kept in zip(scopes, (notes, notes, {}), strict=True)
     ]  # fmt: skip

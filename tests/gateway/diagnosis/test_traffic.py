@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 
 from gateway.api.advice import advice_routes
 from gateway.api.record import RequestRecord
+from gateway.api.timed_encoders import timed
 from gateway.api.traffic import PERIOD_S, Traffic
 from gateway.diagnosis.divergence import head_of
 from gateway.diagnosis.facts import traffic_facts
@@ -22,6 +23,7 @@ from gateway.fleet.load import LoadBoard
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import WorkerSpec
 from gateway.kv.keys import block_keys, pack_tokens, root_key
+from gateway.meters import Counter, Histogram
 from gateway.prompt.base import Endpoint, PromptRequest, TokenPrompt
 from gateway.routing.route import Outcome
 from gateway.types import BlockKey, CacheScope, Usage, WorkerId
@@ -110,7 +112,9 @@ def test_a_period_ends_and_its_curve_speaks_until_the_next_is_old_enough() -> No
 def test_encoders_are_overheard_and_unchanged() -> None:
     one, clock = traffic()
     inner = Encoder()
-    get = one.listening({"m": inner}.get)
+    seconds = Histogram("tokenize_seconds", "Time.", ("model", "source"), (1.0,))
+    without = Counter("untokenized_requests", "Without.", ("model", "reason"))
+    get = timed({"m": inner}.get, seconds, without, lambda: 0.0, one.overhear)
     ear: Any = get("m")
     assert get("m") is ear
     assert get("unknown") is None
