@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from gateway.fleet.worker import Worker
@@ -20,16 +21,22 @@ TURNED_AWAY = (Outcome.CLIENT_ERROR, Outcome.BUSY)
 
 class Promises:
     """`announce` tells other replicas of a placement; it returns at once. They are told of no retraction: a
-    placement lives for seconds with them."""
+    placement lives for seconds with them.
+
+    The index is told when the event loop comes round, which is after the request has been sent: it need not
+    wait for that. Whoever looks at the index for another decision calls `keep` before.
+    """
 
     def __init__(self, index: IndexWriter, announce: Announce | None = None) -> None:
         self._index = index
         self._announce = announce
+        self._made: list[tuple[WorkerId, Sequence[BlockKey], int, float]] = []
+        """Worker, keys, how many of them others know already, and when; of which nobody was told yet."""
 
     def make(self, worker: Worker, reading: Reading, matched_tokens: int, now: float) -> list[list[BlockKey]]:
-        """Placements here, and word of them to other replicas: what matched they know already. Returns the
-        keys placed, by prompt. A prompt that the worker has no room for promises nothing, nor do prompts of
-        one request beyond what it has room for together."""
+        """Placements here, and word of them to other replicas: what matched they know already; both a little
+        later. Returns the keys placed, by prompt. A prompt that the worker has no room for promises nothing,
+        nor do prompts of one request beyond what it has room for together."""
         known = matched_tokens // reading.target.unit if len(reading.prompts) == 1 else 0
         most = worker.info.most_tokens if worker.info is not None else None
         placed: list[list[BlockKey]] = []
@@ -41,14 +48,24 @@ class Promises:
                 break
             placed.append(prompt.full)
             room -= prompt.tokens
-        for keys in placed:
-            self._index.place(worker.id, keys, now)
-            if self._announce is not None:
-                self._announce(worker.id, keys[known:])
+        if placed and not self._made:
+            asyncio.get_running_loop().call_soon(self.keep)
+        self._made += [(worker.id, keys, known, now) for keys in placed]
         return placed
+
+    def keep(self) -> None:
+        """Tells the index, and other replicas, of all that was promised."""
+        if not self._made:
+            return
+        made, self._made = self._made, []
+        for worker, keys, known, now in made:
+            self._index.place(worker, keys, now)
+            if self._announce is not None:
+                self._announce(worker, keys[known:])
 
     def settle(self, route: Route, outcome: Outcome, now: float) -> None:
         """At the end of a try: without a prefill, no block of the prompt will turn up."""
+        self.keep()
         if outcome is Outcome.OK or (route.lease.answered and outcome not in TURNED_AWAY):
             return
         if self._index.epoch(route.worker) != route.notes.epoch:

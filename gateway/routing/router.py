@@ -157,6 +157,7 @@ class Router:
         """All of the target's workers, now. Changes nothing but the clockwork of random draws."""
         now = self._clock()
         self.upkeep.due(now)
+        self._promises.keep()
         last = False
         workers = self._reader.workers_now(reading)
         everybody = self._board.of(workers)

@@ -1,5 +1,6 @@
 """What a decision promises is taken back where no prefill came of it."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -49,6 +50,18 @@ async def test_only_a_prefill_leaves_a_promise(
     # looked at, since a busy worker gets no second request at once
     assert fleet.router.weigh(await fleet.router.read(REQUEST)).matches.get("http://a:1", 0) == promised_next
     fleet.index.check_integrity()
+
+
+async def test_the_index_is_told_after_the_request_was_sent_and_before_anybody_asks_it(fleet: Any) -> None:
+    fleet.add("a")
+    route = await fleet.route(PROMPT)
+    keys = route.keys[0]
+    assert fleet.index.match(keys, fleet.now) == {}, "its bytes are on their way first"
+    await asyncio.sleep(0)
+    assert fleet.index.match(keys, fleet.now) == {"http://a:1": 28}
+    other = list(range(5000, 5160))
+    await fleet.route(other)
+    assert (await fleet.route(other)).matched_tokens == 144, "in the same round of the event loop"
 
 
 async def test_a_rejected_sibling_does_not_take_a_running_ones_promise_along(fleet: Any) -> None:
