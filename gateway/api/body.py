@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from gateway.api.json_bound import MOST_PARTS, check_parsing, check_parsing_in_steps, check_slow_parsing
+from gateway.api.json_bound import check_parsing, check_parsing_in_steps, check_slow_parsing
 from gateway.errors import BodyTooLarge, InvalidRequest, RequestTimeout, UnsupportedEncoding
 from gateway.upstream.redact import encode_members
 
@@ -137,20 +137,20 @@ def parse_object(body: bytes) -> Fields:
 
     What Python's own parser takes is taken (NaN, lone surrogates…), for that is what engines parse with.
     """
-    if len(body) > MOST_PARTS:
-        check_parsing(body)
-    return _parsed(body)
+    check_parsing(body)
+    return parsed(body)
 
 
 async def parse_long(body: bytes) -> Fields:
     """The same in steps, but for parsing itself, for which its bounds are."""
     await check_parsing_in_steps(body)
-    fields = _parsed(body)
+    fields = parsed(body)
     await asyncio.sleep(0)
     return fields
 
 
-def _parsed(body: bytes) -> Fields:
+def parsed(body: bytes) -> Fields:
+    """The same of a body that is not too long to be parsed."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):

@@ -15,6 +15,7 @@ from gateway.api.body import (
     multipart_model,
     parse_long,
     parse_object,
+    parsed,
     says_once,
     says_twice,
     with_multipart_model,
@@ -23,6 +24,7 @@ from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
 from gateway.api.form import FormKind, form_kind, judge_form
 from gateway.api.head_reading import HeadReading
+from gateway.api.json_bound import MOST_PARTS
 from gateway.errors import InvalidRequest
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.routing.caller import Caller
@@ -63,6 +65,9 @@ class Call(msgspec.Struct):
 
     def body_for(self, model: str) -> bytes:
         """What goes to a worker that calls the model `model`. Only what must change does."""
+        asked = self.prompt.model
+        if not (self.imposed or self.inject_usage or self.dropped_fields) and (asked == model or not asked):
+            return self.body
         body = self._bodies.get(model)
         if body is None:
             body = self._bodies[model] = self._edited(model)
@@ -104,7 +109,7 @@ async def understand(
     if len(body) > _LONG:
         fields = await _long_fields(endpoint, lookup, body)
     elif endpoint.prompt is not None:
-        fields = parse_object(body)
+        fields = parsed(body) if len(body) <= MOST_PARTS else parse_object(body)
     else:
         fields = _fields(endpoint, lookup, body)
     dropped: list[str] = []

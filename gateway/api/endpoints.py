@@ -66,7 +66,8 @@ class EndpointTable:
 
     def __init__(self, extra_paths: Iterable[str] = ()) -> None:
         """`extra_paths`: more paths or patterns, proxied by load with any method. Raises ConfigError."""
-        self._exact: dict[str, ProxiedEndpoint] = {}
+        self.exact: dict[str, ProxiedEndpoint] = {}
+        """Those whose path is one, by it."""
         self._prefixes: list[tuple[str, ProxiedEndpoint]] = []
         for endpoint in _standard():
             self._add(endpoint)
@@ -79,11 +80,11 @@ class EndpointTable:
         if endpoint.name.endswith("*"):
             self._prefixes.append((endpoint.name[:-1], endpoint))
         else:
-            self._exact.setdefault(endpoint.name, endpoint)
+            self.exact.setdefault(endpoint.name, endpoint)
 
     def find(self, path: str) -> ProxiedEndpoint | None:
         """`path` is decoded. One with dot segments could leave its pattern at the worker: it matches none."""
-        endpoint = self._exact.get(path)
+        endpoint = self.exact.get(path)
         if endpoint is not None:
             return endpoint
         for prefix, candidate in self._prefixes:

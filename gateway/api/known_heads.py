@@ -33,10 +33,10 @@ class KnownHeads:
         end = data.find(_END, 0, _LONGEST)
         text, digits = without_length(data, end)
         known = self._known.get(text)
-        if known is None:
+        if known is None or not digits.isdigit() or len(digits) > _MOST_DIGITS:
             return None
-        left = _length(digits) - (len(data) - end - 4)
-        if left < 0:
+        left = int(digits) - (len(data) - end - 4)
+        if left < 0 or (digits.startswith(b"0") and len(digits) > 1):
             return None
         head, headers, place = known
         headers = headers.copy()

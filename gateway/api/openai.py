@@ -57,7 +57,7 @@ class PublicApp:
         if root:
             path = path.removeprefix(root)
         method: str = scope["method"]
-        endpoint = self._endpoints.find(path)
+        endpoint = self._endpoints.exact.get(path) or self._endpoints.find(path)
         if endpoint is not None and method in endpoint.methods:
             await self._service(endpoint, scope, receive, send)
             return

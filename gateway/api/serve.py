@@ -24,7 +24,7 @@ from gateway.api.client_watch import ClientWatch, Receive
 from gateway.api.direct import DIRECT, DirectOutlet
 from gateway.api.door import Door
 from gateway.api.endpoints import ProxiedEndpoint
-from gateway.api.errors import Answer, Dialect, error_answer, error_event
+from gateway.api.errors import Answer, error_answer, error_event
 from gateway.api.gate import NOBODY, Gate, OpenGate, Visit
 from gateway.api.head_reading import HeadReading, head_reading
 from gateway.api.headers import RequestIds, answer_headers, own_headers
@@ -231,12 +231,17 @@ class ProxyService:
         wait: float | None = None
         untrusted: Unavailable | None = None
         while len(tried) < retry.tries and loop.time() < deadline:
+            began = self._clock()
             try:
-                route = await self._route(call, tried, story)
+                route = await self._router.route(call.prompt, exclude=tried, caller=call.caller)
+            except InvalidRequest as error:
+                raise without_a_model(call, error) from None
             except (Unavailable, ModelNotFound):
                 if failed is None:
                     raise
                 break
+            finally:
+                story.routing_s += self._clock() - began
             exchange = await self._try(call, route, identifier, deadline, story, outlet)
             if exchange.committed:
                 return
@@ -250,15 +255,6 @@ class ProxyService:
             raise untrusted
         self._give_up(failed, wait, story, outlet)
 
-    async def _route(self, call: Call, tried: frozenset[WorkerId], story: Story) -> Route:
-        began = self._clock()
-        try:
-            return await self._router.route(call.prompt, exclude=tried, caller=call.caller)
-        except InvalidRequest as error:
-            raise without_a_model(call, error) from None
-        finally:
-            story.routing_s += self._clock() - began
-
     async def _try(
         self, call: Call, route: Route, identifier: bytes, deadline: float, story: Story, outlet: Outlet
     ) -> Exchange:
@@ -267,7 +263,7 @@ class ProxyService:
         plan = AnswerPlan(
             headers=answer_headers(route, identifier),
             readable=endpoint.generates,
-            error_event=_EVENTS[endpoint.dialect],
+            error_event=partial(error_event, dialect=endpoint.dialect),
             unserved=partial(_unserved, route, call),
             on_start=self._pins.watch(call, route.worker, story.key) if endpoint.names_answers else None,
             hide_usage=call.inject_usage,
@@ -363,9 +359,6 @@ class ProxyService:
             answer.headers.append((b"x-request-id", identifier))
             answer.headers.append((b"content-length", b"%d" % len(answer.body)))
             _send(outlet, answer)
-
-
-_EVENTS = {dialect: partial(error_event, dialect=dialect) for dialect in Dialect}
 
 
 def _send(outlet: Outlet, answer: Answer) -> None:

@@ -26,7 +26,8 @@ NOT_FORWARDED = HOP_BY_HOP | frozenset(
 )
 _FOR_PAGES = b"access-control-"
 """So begins the rest of what opens an answer to pages of browsers; vLLM sends it to everybody."""
-_NOTE = "reading"
+NOTE = "reading"
+"""Under which a head's notes have it."""
 
 
 class AnswerReading(msgspec.Struct, frozen=True):
@@ -39,19 +40,15 @@ class AnswerReading(msgspec.Struct, frozen=True):
 
 
 def answer_reading(head: ResponseHead) -> AnswerReading:
-    known: AnswerReading | None = head.notes.get(_NOTE)
-    if known is None:
-        known = head.notes[_NOTE] = _read(head.headers)
-    return known
-
-
-def _read(headers: Headers) -> AnswerReading:
+    """Made anew, and noted."""
+    headers = head.headers
     lookup = dict(reversed(headers))  # the first header of each name
     kind = lookup.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    return AnswerReading(
+    reading = head.notes[NOTE] = AnswerReading(
         kind=kind if kind in (JSON, STREAM) else b"",
         coding=coding_of(headers) if b"content-encoding" in lookup else b"",
         passed=[
             header for header in end_to_end(headers, NOT_FORWARDED) if not header[0].startswith(_FOR_PAGES)
         ],
     )
+    return reading

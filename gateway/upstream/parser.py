@@ -89,7 +89,7 @@ class AnswerParser:
                 self.head, self._keep_alive, self._left = known
                 if self.head.framing is Framing.LENGTH and len(data) == end + self._left:
                     # nearly every answer that is no stream comes whole, in one read
-                    self._end(clean=True)
+                    self.complete, self.reusable, self.feed = True, self._keep_alive, self._unasked
                     return data[end:]
                 return self._begin_body(data[end:], self.head)
         if self._held:

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.types import Clock, Usage
-from gateway.upstream.answer_reading import STREAM, AnswerReading, answer_reading
+from gateway.upstream.answer_reading import NOTE, STREAM, AnswerReading, answer_reading
 from gateway.upstream.bodies import NO_SUCH_PATH, Body, Cleared, Passing, Unserved, Whole
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.headers import Headers, value_of
@@ -167,7 +167,7 @@ class Exchange:
 
     def on_head(self, head: ResponseHead, flow: Flow) -> None:
         self._head = head
-        self._reading = answer_reading(head)
+        self._reading = head.notes.get(NOTE) or answer_reading(head)
         self.status = head.status
         self.headers = head.headers
         self._body = self._body_for(head)
