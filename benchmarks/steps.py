@@ -44,6 +44,8 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         "gateway.api.gate:Gate.enter",
         "gateway.api.serve:understand",
         "gateway.api.gate:Visit.admit",
+        "gateway.api.serve:anonymous",
+        "gateway.api.serve:head_reading",
     ),
     "its tokens and their keys": ("gateway.routing.reader:Reader.read",),
     "their match in the index": ("gateway.routing.router:Router._match",),
