@@ -108,7 +108,7 @@ pictures: $(VENV)/.dev ## docs/images anew: boards and live page, of fleets of i
 PICTURES := docs/images
 .PHONY: pictures
 
-replay-study: $(VENV)/.run ## all numbers of the routing study (docs/routing-study.md), in virtual time; an hour and a half of one core
+replay-study: $(VENV)/.run ## all numbers of the routing study (docs/routing-study.md), in virtual time; two hours of one core
 	@exec $(BIN)/python -m benchmarks.replay.study $(STUDY_ARGS)
 .PHONY: replay-study
 

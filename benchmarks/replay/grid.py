@@ -101,7 +101,7 @@ class Experiment:
 
 
 def full() -> Mapping[str, Experiment]:
-    """Blocks are of 512 tokens in the conversations, of 256 in the sessions. An hour and a half of a core."""
+    """Blocks are of 512 tokens in the conversations, of 256 in the sessions. Two hours of a core."""
     talk, code = replace(CONVERSATION, limit=2500), replace(AGENTIC, limit=1500, copies=2)
     return MappingProxyType(
         {
