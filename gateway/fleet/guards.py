@@ -39,10 +39,11 @@ class Guards:
         self._outliers = Outliers(outliers or OutlierLimits())
         self._guards: dict[WorkerId, WorkerGuard] = {}
         self._ejected: set[WorkerId] = set()
-        self._suspects: set[WorkerId] = set()
-        """Of whom there may be something to say; decisions need not look at the others."""
-        self._starting: dict[WorkerId, float] = {}
-        """Of workers in their slow start: requests that they may still get of those decided so far."""
+        self.suspects: set[WorkerId] = set()
+        """Of whom there may be something to say; decisions need not look at the others. To be read only."""
+        self.starting: dict[WorkerId, float] = {}
+        """Of workers in their slow start: requests that they may still get of those decided so far. To be
+        read only."""
         self._failed: list[Callable[[WorkerId], None]] = []
 
     def on_failure(self, heard: Callable[[WorkerId], None]) -> None:
@@ -57,14 +58,9 @@ class Guards:
             self._guards[worker] = guard
         return guard
 
-    @property
-    def trusts_all(self) -> bool:
-        """Nobody is a suspect."""
-        return not self._suspects
-
     def suspect(self, worker: WorkerId) -> bool:
         """False where `refusal` and `busy_for` have nothing against it for sure."""
-        return worker in self._suspects
+        return worker in self.suspects
 
     def refusal(self, worker: WorkerId, now: float) -> str | None:
         """Why it must not get a request now, in words; None where it may."""
@@ -84,9 +80,7 @@ class Guards:
 
     def begin(self, worker: WorkerId, now: float) -> bool:
         """A request goes there. True where it is a half-open breaker's probe."""
-        if worker not in self._suspects:
-            return False
-        return self.of(worker).breaker.begin(now)
+        return worker in self.suspects and self.of(worker).breaker.begin(now)
 
     def retry_in(self, worker: WorkerId, now: float) -> float | None:
         """Seconds until it may be asked again, where that is known."""
@@ -110,15 +104,15 @@ class Guards:
     def record(
         self, worker: WorkerId, verdict: Verdict, now: float, *, probe: bool = False, answered: bool = False
     ) -> None:
-        guard = self.of(worker)
-        if verdict is Verdict.SUCCESS and worker not in self._suspects and guard.breaker.spotless:
+        guard = self._guards.get(worker) or self.of(worker)
+        if verdict is Verdict.SUCCESS and worker not in self.suspects and guard.breaker.spotless:
             self._outliers.record(worker, failed=False)
             return
         was_closed = guard.breaker.state(now) is BreakerState.CLOSED
         guard.breaker.record(verdict, now, probe=probe, answered=answered)
         closed = guard.breaker.state(now) is BreakerState.CLOSED
         if not closed:
-            self._suspects.add(worker)
+            self.suspects.add(worker)
         elif not was_closed:
             guard.health.returned(now)
         if verdict is Verdict.SUCCESS:
@@ -132,28 +126,23 @@ class Guards:
     def busy(self, worker: WorkerId, now: float, retry_after: float | None = None) -> None:
         """It answered 429 or that it is overloaded."""
         self.of(worker).overload.set(now, retry_after)
-        self._suspects.add(worker)
+        self.suspects.add(worker)
 
     def sweep(self, workers: list[WorkerId], now: float) -> list[WorkerId]:
         """Once in a while: judge outliers, begin the slow start of those whose rest is over. Returns the
         newly ejected."""
         out = self._outliers.sweep(workers, now)
         self._ejected.update(out)
-        self._suspects.update(out)
+        self.suspects.update(out)
         for worker in [w for w in self._ejected if not self._outliers.ejected(w, now)]:
             self._ejected.discard(worker)
             self.of(worker).health.returned(now)
-        self._suspects = {w for w in self._suspects if self._has_something(w, now)}
-        for worker in [w for w in self._starting if self.slow_start(w, now) >= 1.0]:
-            del self._starting[worker]
+        self.suspects = {w for w in self.suspects if self._has_something(w, now)}
+        for worker in [w for w in self.starting if self.slow_start(w, now) >= 1.0]:
+            del self.starting[worker]
         return out
 
     # -- slow start ---------------------------------------------------------------------------------------
-
-    @property
-    def somebody_starts(self) -> bool:
-        """Where not, nobody is held back."""
-        return bool(self._starting)
 
     def slow_start(self, worker: WorkerId, now: float) -> float:
         """The part of its fair share that a worker may have, in (0, 1]."""
@@ -161,30 +150,30 @@ class Guards:
 
     def held_back(self, worker: WorkerId, now: float) -> bool:
         """It has come back, and had the share that it may have so far."""
-        credit = self._starting.get(worker)
+        credit = self.starting.get(worker)
         return credit is not None and credit < _WHOLE and self.slow_start(worker, now) < 1.0
 
     def given(self, chosen: WorkerId, candidates: Sequence[WorkerId], now: float) -> None:
         """A request went to one of `candidates`. Of a request each could have had 1 ⁄ candidates; one that
         starts slowly is credited its part of that, and has a whole request to get once it has 1."""
         for worker in candidates:
-            credit = self._starting.get(worker)
+            credit = self.starting.get(worker)
             if credit is None:
                 continue
             if worker == chosen:
                 credit = max(0.0, credit - 1.0)
             if credit < _WHOLE:
                 credit += self.slow_start(worker, now) / len(candidates)
-            self._starting[worker] = credit
+            self.starting[worker] = credit
 
     def _returned(self, worker: WorkerId) -> None:
-        self._starting[worker] = _FIRST_CREDIT
+        self.starting[worker] = _FIRST_CREDIT
 
     def forget(self, worker: WorkerId) -> None:
         self._guards.pop(worker, None)
         self._ejected.discard(worker)
-        self._suspects.discard(worker)
-        self._starting.pop(worker, None)
+        self.suspects.discard(worker)
+        self.starting.pop(worker, None)
         self._outliers.forget(worker)
 
     def _has_something(self, worker: WorkerId, now: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import msgspec
 from gateway.fleet.worker import Worker
 from gateway.types import BlockKey, WorkerId
 
+_MOST_TOGETHER = 64
 MARK_TOKENS = 256
 """How far apart two looks at a context are: what two prompts have in common is known to so many tokens."""
 
@@ -107,8 +108,10 @@ class Lease(msgspec.Struct, eq=False):
     mark_tokens: int = 0
     on_first_byte: Callable[[], None] | None = None
     """Called once, when the first piece of the answer has come."""
-    _decoding: bool = False
-    _released: bool = False
+    answered: bool = False
+    """A first piece of the answer came. To be read only."""
+    released: bool = False
+    """To be read only."""
 
     @classmethod
     def take(
@@ -135,35 +138,26 @@ class Lease(msgspec.Struct, eq=False):
     def worker(self) -> WorkerId:
         return self.load.worker
 
-    @property
-    def released(self) -> bool:
-        return self._released
-
-    @property
-    def answered(self) -> bool:
-        """A first piece of the answer came."""
-        return self._decoding
-
     def first_byte(self) -> None:
         """Prefill is over: the prompt stops waiting and starts to weigh on decode."""
-        if self._decoding or self._released:
+        if self.answered or self.released:
             return
-        self._decoding = True
+        self.answered = True
         self.load.waiting_tokens -= self.uncached_tokens
         self.load.decoding_tokens += self.context_tokens
         if self.on_first_byte is not None:
             self.on_first_byte()
 
     def release(self) -> None:
-        if self._released:
+        if self.released:
             return
-        self._released = True
+        self.released = True
         load = self.load
         load.requests -= 1
         load.context_tokens -= self.context_tokens
         if self.marks:
             self._let_marks_go()
-        if self._decoding:
+        if self.answered:
             load.decoding_tokens -= self.context_tokens
         else:
             load.waiting_tokens -= self.uncached_tokens
@@ -206,6 +200,8 @@ class LoadBoard:
         self._left: dict[WorkerId, WorkerLoad] = {}
         """Of removed workers that still serve something."""
         self._peers: dict[str, Mapping[WorkerId, LoadVector]] = {}
+        self._together: dict[int, tuple[Sequence[Worker], list[WorkerLoad]]] = {}
+        """By whose identity, some workers and their loads, as they were asked for."""
 
     def add(self, worker: WorkerId) -> WorkerLoad:
         """The worker's load. One that comes back under its old name finds the leases it still has."""
@@ -213,21 +209,26 @@ class LoadBoard:
         if load is None:
             load = self._left.pop(worker) if worker in self._left else WorkerLoad(worker)
             self._loads[worker] = load
+            self._together.clear()
             self._sum_peers(load)
         return load
 
-    def of(self, workers: Iterable[Worker]) -> list[WorkerLoad]:
-        """The loads of all of them, in order."""
-        loads = self._loads
-        try:
-            return [loads[worker.id] for worker in workers]
-        except KeyError:
-            return [self.add(worker.id) for worker in workers]
+    def of(self, workers: tuple[Worker, ...]) -> list[WorkerLoad]:
+        """The loads of all of them, in order; the same list for the same tuple, so not to be changed."""
+        known = self._together.get(id(workers))
+        if known is not None and known[0] is workers:
+            return known[1]
+        loads = [self.add(worker.id) for worker in workers]
+        if len(self._together) > _MOST_TOGETHER:
+            self._together.clear()
+        self._together[id(workers)] = workers, loads
+        return loads
 
     def remove(self, worker: WorkerId) -> None:
         """Leases that are still out keep their load and release it in peace."""
         load = self._loads.pop(worker, None)
         if load is not None:
+            self._together.clear()
             self._left[worker] = load
         self._left = {w: left for w, left in self._left.items() if left.requests}
 

@@ -50,15 +50,16 @@ class Holding:
         held = self.parents
         if self.holes:
             return next((depth for depth, key in enumerate(keys) if key not in held), len(keys))
-        if not keys or keys[-1] in held:
+        if not keys or keys[-1] in held.parts[keys[-1] & LOW]:
             return len(keys)
         return bisect_left(keys, True, key=lambda key: key not in held)
 
     def missing(self, keys: Sequence[int]) -> list[tuple[int, int]]:
         """From where to where a prompt's `keys` are not held: mostly once, it goes on from what is."""
         if not self.holes:
-            depth = self.depth(keys)
-            return [(depth, len(keys))] if depth < len(keys) else []
+            if not keys or keys[-1] in self.parents.parts[keys[-1] & LOW]:
+                return []
+            return [(self.depth(keys), len(keys))]
         runs: list[tuple[int, int]] = []
         start: int | None = None
         for place, key in enumerate(keys):

@@ -78,3 +78,6 @@ class PartedKeys(PartedMap[int, V]):
 
     def part(self, key: int) -> dict[int, V]:
         return self.parts[key & LOW]
+
+    def __contains__(self, key: int) -> bool:
+        return key in self.parts[key & LOW]

@@ -24,14 +24,15 @@ class Promises:
     placement lives for seconds with them.
 
     The index is told when the event loop comes round, which is after the request has been sent: it need not
-    wait for that. Whoever looks at the index for another decision calls `keep` before.
+    wait for that. Whoever looks at the index for another decision calls `keep` before, where there are any.
     """
 
     def __init__(self, index: IndexWriter, announce: Announce | None = None) -> None:
         self._index = index
         self._announce = announce
-        self._made: list[tuple[WorkerId, Sequence[BlockKey], int, float]] = []
-        """Worker, keys, how many of them others know already, and when; of which nobody was told yet."""
+        self.made: list[tuple[WorkerId, Sequence[BlockKey], int, float]] = []
+        """Worker, keys, how many of them others know already, and when; of which nobody was told yet. To be
+        read only."""
 
     def make(self, worker: Worker, reading: Reading, matched_tokens: int, now: float) -> list[list[BlockKey]]:
         """Placements here, and word of them to other replicas: what matched they know already; both a little
@@ -48,25 +49,26 @@ class Promises:
                 break
             placed.append(prompt.full)
             room -= prompt.tokens
-        if placed and not self._made:
+        if placed and not self.made:
             asyncio.get_running_loop().call_soon(self.keep)
-        self._made += [(worker.id, keys, known, now) for keys in placed]
+        for keys in placed:
+            self.made.append((worker.id, keys, known, now))
         return placed
 
     def keep(self) -> None:
         """Tells the index, and other replicas, of all that was promised."""
-        if not self._made:
+        if not self.made:
             return
-        made, self._made = self._made, []
+        made, self.made = self.made, []
         for worker, keys, known, now in made:
             self._index.place(worker, keys, now)
             if self._announce is not None:
                 self._announce(worker, keys[known:])
 
     def settle(self, route: Route, outcome: Outcome, now: float) -> None:
-        """At the end of a try: without a prefill, no block of the prompt will turn up."""
-        self.keep()
-        if outcome is Outcome.OK or (route.lease.answered and outcome not in TURNED_AWAY):
+        """At the end of a try that was not good: without a prefill, no block of the prompt will turn up. All
+        that was promised is kept."""
+        if route.lease.answered and outcome not in TURNED_AWAY:
             return
         if self._index.epoch(route.worker) != route.notes.epoch:
             return  # its promises are void, and those that were made since are others'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gateway.errors import InvalidRequest, ModelNotFound, Unavailable
+from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Unavailable
 from gateway.fleet.pool import Target
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker
@@ -37,7 +37,9 @@ class Reader:
     async def read(self, request: PromptRequest, caller: Caller = ANYBODY) -> Reading:
         """Resolve, tokenise, hash. Raises ModelNotFound, InvalidRequest, or Unavailable where nobody could
         take it anyway, before any work is spent on it."""
-        target = self._resolve(request.model)
+        target = self._registry.resolve(request.model)
+        if target is None:
+            raise self._unknown(request.model)
         if not target.workers:
             raise Unavailable(
                 f"model {request.model!r} has no worker now", retry_after=RETRY_AFTER_S, param="model"
@@ -46,7 +48,9 @@ class Reader:
         prompts = await encoder.encode(request) if encoder is not None else ()
         scope = CacheScope(target.model, target.adapter, request.cache_salt)
         root = root_key(scope)
-        known = not [prompt for prompt in prompts if prompt.exact_tokens < len(prompt.tokens)]
+        known = True
+        for prompt in prompts:
+            known &= prompt.exact_tokens >= len(prompt.tokens)
         exact = encoder is not None and encoder.exact and known
         media = () if prompts and known else media_marks(request, root)
         truncated = request.truncate_prompt_tokens is not None
@@ -54,16 +58,20 @@ class Reader:
         keyed = await prompts_keys(
             prompts, root, self._runs, unit=target.unit, keep_last=keep_last, most_tokens=target.most_tokens
         )
-        tokens = sum([prompt.tokens for prompt in keyed])
+        keys, tokens = [], 0
+        for one in keyed:
+            keys.append(one.cacheable)
+            tokens += one.tokens
         shape = RequestShape(
             prompt_tokens=self._media.size(media, tokens) if media else tokens,
-            keys=keyed[0].cacheable if keyed else (),
+            keys=keys[0] if keys else (),
             max_tokens=request.max_tokens,
             session=caller.session,
             block_size=target.unit,
         )
         return Reading(
-            request.model, target, scope, keyed, shape, encoder.name if encoder is not None else "", exact,
+            request.model, target, scope, keyed, keys, shape,
+            encoder.name if encoder is not None else "", exact,
             comparable=encoder is not None and encoder.exact,
             media=media,
             not_tokenised="" if prompts else _why_none(prompts, encoder, request),
@@ -72,25 +80,24 @@ class Reader:
 
     def workers_now(self, reading: Reading) -> tuple[Worker, ...]:
         """The fleet may have changed while the prompt was read or the request queued."""
-        target = self._registry.resolve(reading.asked)
-        if target is None or (target.model, target.unit) != (reading.target.model, reading.target.unit):
+        target, before = self._registry.resolve(reading.asked), reading.target
+        if target is None:
+            return ()
+        if target is not before and (target.model, target.unit) != (before.model, before.unit):
             return ()
         if reading.bound_to is None:
             return target.workers
         bound = tuple(worker for worker in target.workers if worker.id == reading.bound_to)
         return bound or target.workers
 
-    def _resolve(self, name: str) -> Target:
-        target = self._registry.resolve(name)
-        if target is not None:
-            return target
+    def _unknown(self, name: str) -> GatewayError:
         known = ", ".join(self._registry.names())
         if not known:
             # the fleet is only just being found: nobody can say what it will serve
-            raise Unavailable("no worker has said yet what it serves", retry_after=RETRY_AFTER_S)
+            return Unavailable("no worker has said yet what it serves", retry_after=RETRY_AFTER_S)
         if not name:
-            raise InvalidRequest(f"the request names no model; there are: {known}", param="model")
-        raise ModelNotFound(f"model {name!r} does not exist; there are: {known}", param="model")
+            return InvalidRequest(f"the request names no model; there are: {known}", param="model")
+        return ModelNotFound(f"model {name!r} does not exist; there are: {known}", param="model")
 
 
 def _why_none(prompts: Sequence[TokenPrompt], encoder: PromptEncoder | None, request: PromptRequest) -> str:

@@ -45,7 +45,7 @@ from gateway.routing.slow_start import slowed
 from gateway.routing.table import PolicyTable
 from gateway.routing.upkeep import IndexMembers, Upkeep
 from gateway.routing.weighing import Reading, Weighing
-from gateway.types import Clock, Reason, Usage, WorkerId
+from gateway.types import Clock, Usage, WorkerId
 
 _VERDICTS = {
     Outcome.UPSTREAM_ERROR: Verdict.FAILURE,
@@ -137,9 +137,12 @@ class Router:
         if outcome is Outcome.BUSY:
             self._guards.busy(route.worker, now, retry_after)
             self._bounds.refused(route.lease.load, now)
-        elif outcome is Outcome.OK:
+        elif outcome is Outcome.OK and self._bounds.learned:
             self._bounds.answered(route.lease.load, now)
-        self._promises.settle(route, outcome, now)
+        if self._promises.made:
+            self._promises.keep()
+        if outcome is not Outcome.OK:
+            self._promises.settle(route, outcome, now)
         if usage is None:
             return
         self.feedback.judge(route, usage)
@@ -156,12 +159,14 @@ class Router:
     ) -> Weighing:
         """All of the target's workers, now. Changes nothing but the clockwork of random draws."""
         now = self._clock()
-        self.upkeep.due(now)
-        self._promises.keep()
+        if now >= self.upkeep.next_at:
+            self.upkeep.do(now)
+        if self._promises.made:
+            self._promises.keep()
         last = False
         workers = self._reader.workers_now(reading)
         everybody = self._board.of(workers)
-        if not exclude and self._guards.trusts_all and all_take_more(workers, everybody):
+        if not exclude and not self._guards.suspects and all_take_more(workers, everybody):
             candidates, loads, refusals = list(workers), everybody, NO_REFUSALS
         else:
             candidates, loads, refusals = self._sorted_out(workers, everybody, exclude, now)
@@ -179,7 +184,7 @@ class Router:
         slot = self.policies.slot(reading.target.model)
         scores = slot.policy.score(reading.shape, loads, likely) if loads else []
         behind: tuple[WorkerId, ...] = ()
-        if self._guards.somebody_starts and loads and not last:
+        if self._guards.starting and loads and not last:
             scores, behind = slowed(scores, [worker.id for worker in candidates], likely, self._guards, now)
         winner = pick(scores, loads, likely, random or self._random) if loads else None
         if reading.media and winner is not None:
@@ -281,19 +286,17 @@ class Router:
         matched, prompt_tokens = weighing.matched[winner], reading.shape.prompt_tokens
         if weighing.slot.chosen is not None:
             weighing.slot.chosen(reading.shape, weighing.loads, weighing.matched, winner)
-        if self._guards.somebody_starts:
+        if self._guards.starting:
             self._guards.given(worker.id, [candidate.id for candidate in weighing.candidates], now)
         notes = Notes(
-            probe=self._guards.begin(worker.id, now),
+            probe=worker.id in self._guards.suspects and self._guards.begin(worker.id, now),
             exact=reading.exact,
             comparable=reading.comparable,
             media=reading.media,
             ahead_tokens=load.waiting_tokens + load.peer_waiting_tokens,
             unit=reading.target.unit,
-            held_blocks=self._index.held_depth(
-                worker.id, reading.prompts[0].cacheable[: matched // reading.target.unit]
-            )
-            if matched and len(reading.prompts) == 1
+            held_blocks=self._index.held_depth(worker.id, reading.keys[0][: matched // reading.target.unit])
+            if matched and len(reading.keys) == 1
             else 0,
             epoch=self._index.epoch(worker.id),
             placed=self._promises.make(worker, reading, matched, now),
@@ -321,9 +324,9 @@ class Router:
             prompt_tokens=prompt_tokens,
             matched_tokens=matched,
             reusable_tokens=max(matched, *weighing.matches.values()) if weighing.matches else matched,
-            keys=[prompt.cacheable for prompt in reading.prompts],
+            keys=reading.keys,
             dp_rank=worker.spec.dp_rank,
-            reason=_reason(reading, weighing),
+            reason=weighing.reason if reading.prompts else weighing.reason_unread,
             notes=notes,
         )
 
@@ -335,7 +338,7 @@ class Router:
     def _untrusted(self, reading: Reading) -> Unavailable | None:
         """What to say to one that waited in vain for somebody to be trusted again; None where somebody is,
         and is only full."""
-        if self._guards.trusts_all:
+        if not self._guards.suspects:
             return None
         workers, now = self._reader.workers_now(reading), self._clock()
         found = last_resort(workers, self._board.of(workers), self._guards, (), now)
@@ -347,23 +350,19 @@ class Router:
         hold at once."""
         unit = reading.target.unit
         found: dict[WorkerId, int] = {}
-        for prompt in reading.prompts:
-            if not prompt.cacheable:
+        for keys in reading.keys:
+            if not keys:
                 continue
-            for holder, depth in self._index.match(prompt.cacheable, now).items():
+            for holder, depth in self._index.match(keys, now).items():
                 worker = self._registry.get(holder)
                 if worker is None or worker.info is None:
                     continue
-                size, most = worker.info.block_size, worker.info.most_tokens
-                tokens = depth * unit if most is None else min(depth * unit, most)
+                tokens, size, most = depth * unit, worker.info.block_size, worker.info.most_tokens
+                if most is not None and tokens > most:
+                    tokens = most
                 if tokens := tokens // size * size:
                     found[holder] = found.get(holder, 0) + tokens
         return found
 
     def load_of(self, worker: Worker) -> WorkerLoad:
         return self._board.add(worker.id)
-
-
-def _reason(reading: Reading, weighing: Weighing) -> Reason:
-    read = reading.prompts or weighing.by_media or weighing.last_resort
-    return weighing.reason if read else "unread"

@@ -60,12 +60,11 @@ class Upkeep:
         self._encoders = encoders
         self._held = held
         self._bounds = bounds or LearnedBounds()
-        self._next = float("-inf")
+        self.next_at = float("-inf")
+        """When it is to be done again."""
 
-    def due(self, now: float) -> None:
-        if now < self._next:
-            return
-        self._next = now + INTERVAL_S
+    def do(self, now: float) -> None:
+        self.next_at = now + INTERVAL_S
         workers = self._registry.workers()
         self._guards.sweep([worker.id for worker in workers], now)
         relative = self._rates.relative()
@@ -79,11 +78,11 @@ class Upkeep:
             self._tell_index(worker)
 
     def added(self, worker: Worker) -> None:
-        self._next = float("-inf")
+        self.next_at = float("-inf")
         self._tell_index(worker)
 
     def changed(self, worker: Worker) -> None:
-        self._next = float("-inf")
+        self.next_at = float("-inf")
         self._tell_index(worker)
 
     def removed(self, worker: Worker) -> None:

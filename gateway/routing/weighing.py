@@ -14,7 +14,7 @@ from gateway.routing.keys import PromptKeys
 from gateway.routing.media import Marks
 from gateway.routing.policy import Policy, RequestShape
 from gateway.routing.table import Slot
-from gateway.types import CacheScope, Reason, WorkerId
+from gateway.types import BlockKey, CacheScope, Reason, WorkerId
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -25,6 +25,8 @@ class Reading(msgspec.Struct, frozen=True):
     target: Target
     scope: CacheScope
     prompts: list[PromptKeys]
+    keys: list[list[BlockKey]]
+    """By prompt, those that may come from a cache."""
     shape: RequestShape
     encoder: str
     """Which source its tokens come from; empty where there is none."""
@@ -76,6 +78,11 @@ class Weighing(msgspec.Struct, frozen=True):
     def reusable(self) -> int:
         """The best match anywhere, in tokens."""
         return max(self.matches.values(), default=0)
+
+    @property
+    def reason_unread(self) -> Reason:
+        """The same where nothing is known of the tokens: ``unread``, unless something else spoke."""
+        return self.reason if self.by_media or self.last_resort else "unread"
 
     @property
     def reason(self) -> Reason:

@@ -72,9 +72,13 @@ class EstimatedTTFT:
         prompt, least = request.prompt_tokens, request.block_size
         weight, memory, guard = self.work_weight, self.memory_weight, self.request_tokens
         more, balance, decode = prompt - least, self.balance_weight, self.decode_weight
-        most, affinity = self.affinity_tokens, self.affinity(request, loads, matched_tokens)
-        excess = self.excess_tokens(request, loads, matched_tokens) if balance else None
-        long, long_from = self.long_wait(request, loads, matched_tokens), self.long_wait_tokens
+        best, most, long_from = max(matched_tokens), self.affinity_tokens, self.long_wait_tokens
+        affinity = self.affinity(request, loads, matched_tokens) if best else 0.0
+        excess, long = None, 0.0
+        if best > _HELD * prompt:
+            long = self.long_wait(request, loads, matched_tokens)
+        elif balance:
+            excess = self.excess_tokens(request, loads, matched_tokens)
         return [
             (
                 (waiting := load.waiting_tokens + load.peer_waiting_tokens)
@@ -105,7 +109,8 @@ class EstimatedTTFT:
         own = best - (holder.common_context(request.keys, request.block_size) if holder.marks else 0)
         if own <= 0:
             return 0.0
-        return self.affinity_weight * own / max(best, request.prompt_tokens) * slack(loads)
+        idle, free = shares(loads)
+        return self.affinity_weight * own / max(best, request.prompt_tokens) * (idle * free)
 
     def long_wait(
         self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
@@ -117,7 +122,8 @@ class EstimatedTTFT:
         best = max(matched_tokens)
         if best <= _HELD * request.prompt_tokens:
             return 0.0
-        if loads[matched_tokens.index(best)].all_waiting_tokens <= self.long_wait_tokens:
+        holder = loads[matched_tokens.index(best)]
+        if holder.waiting_tokens + holder.peer_waiting_tokens <= self.long_wait_tokens:
             return 0.0
         idle, free = shares(loads)
         return self.long_wait_weight * idle * free * free

@@ -45,9 +45,11 @@ class RecentPrefill:
 
     def add(self, loads: Sequence[WorkerLoad], index: int, tokens: int) -> None:
         """The one at `index` was chosen among `loads`."""
-        sums, mean = self._sums, self._mean()
+        sums, mean = self._sums, None
         for load in loads:
             if load.worker not in sums:
+                if mean is None:
+                    mean = self._mean()
                 sums[load.worker] = mean
                 self._total += mean
         chosen = loads[index]

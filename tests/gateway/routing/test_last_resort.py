@@ -129,7 +129,7 @@ async def test_the_ejected_are_asked_as_if_they_were_not(make_fleet: Any) -> Non
     guards = Guards(breaker=BreakerLimits(failures=3), outliers=OutlierLimits(window_s=1.0, min_requests=4))
     fleet = make_fleet(guards=guards)
     a, b = fleet.add("a"), fleet.add("b")
-    fleet.router.upkeep.due(fleet.now)
+    fleet.router.upkeep.do(fleet.now)
     for outcome in [Outcome.UPSTREAM_ERROR, Outcome.OK] * 4:
         end(fleet, await fleet.route(exclude=frozenset({b})), outcome)
         end(fleet, await fleet.route(exclude=frozenset({a})), Outcome.OK)

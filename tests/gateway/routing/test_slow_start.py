@@ -148,4 +148,4 @@ async def test_it_is_over_when_its_time_is(make_fleet: Any, strangers: Strangers
     assert not fleet.guards.held_back(b, fleet.now)
     went = await sequential(fleet, strangers, 10)
     assert [went.count(a), went.count(b)] == [5, 5]
-    assert not fleet.guards.somebody_starts
+    assert not fleet.guards.starting
