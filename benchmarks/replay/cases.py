@@ -16,7 +16,7 @@ from benchmarks.replay.content import Content
 from benchmarks.replay.floor import PooledFleet
 from benchmarks.replay.hindsight import best_in_hindsight
 from benchmarks.replay.outcome import Summary, summarise
-from benchmarks.replay.simulation import Delays, Progress, Setup, Simulation
+from benchmarks.replay.simulation import Delays, Progress, Run, Setup, Simulation
 from benchmarks.replay.trace import coarser, shortened
 from gateway.routing.policy import Policy
 from gateway.routing.registry import DEFAULT_POLICY, POLICIES, make_policy
@@ -87,6 +87,21 @@ Row = dict[str, object]
 
 
 def run_case(content: Content, case: Case, progress: Progress | None = None) -> Row:
+    """Raises what `run_of` does."""
+    run = run_of(content, case, progress)
+    summary = summarise(
+        run.outcomes,
+        case.workers,
+        slo_ttft_s=case.slo_ttft_s,
+        slo_tpot_s=case.slo_tpot_s,
+        busy_s=run.busy_s,
+        preemptions=run.preemptions,
+        refused=run.refused,
+    )
+    return _row(content, case, summary)
+
+
+def run_of(content: Content, case: Case, progress: Progress | None = None) -> Run:
     """Raises ValueError for a trace, a profile or a cache that cannot be replayed, ConfigError for a policy
     that cannot be made."""
     profiles = profiles_of(case, content.block_size)
@@ -102,26 +117,15 @@ def run_case(content: Content, case: Case, progress: Progress | None = None) -> 
         max_ttft_s=case.max_ttft_s,
     )
     if case.policy == FLOOR:
-        run = PooledFleet(content, setup, progress).run()
-    elif case.policy == HINDSIGHT:
-        run = best_in_hindsight(content, setup, progress)
-    else:
-        name, params = policy_and_params(case.policy)
+        return PooledFleet(content, setup, progress).run()
+    if case.policy == HINDSIGHT:
+        return best_in_hindsight(content, setup, progress)
+    name, params = policy_and_params(case.policy)
 
-        def new_policy(random: Random) -> Policy:
-            return make_policy(name, params, random=random)
+    def new_policy(random: Random) -> Policy:
+        return make_policy(name, params, random=random)
 
-        run = Simulation(content, setup, new_policy, progress).run()
-    summary = summarise(
-        run.outcomes,
-        case.workers,
-        slo_ttft_s=case.slo_ttft_s,
-        slo_tpot_s=case.slo_tpot_s,
-        busy_s=run.busy_s,
-        preemptions=run.preemptions,
-        refused=run.refused,
-    )
-    return _row(content, case, summary)
+    return Simulation(content, setup, new_policy, progress).run()
 
 
 Fleet = tuple[int, int, str, float, float]

@@ -1,0 +1,99 @@
+"""Who is later than the target for p99, at one point of the routing study.
+
+    python -m benchmarks.replay.late passing-agentic-8 --blocks 1700 --rate 5
+    python -m benchmarks.replay.late agentic-8 --blocks 1700 --rate 2 --policy prefix_gate
+
+A line for each request that is later than 1.05 × the floor's p99: what of its prompt was computed, what of
+the promise did not come true, its time to the first token and the floor's; then how many there are and may
+be, and how many of them are late at the floor too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.replay.bounds import P99_OF_FLOOR
+from benchmarks.replay.cases import FLOOR, Case, check_policy, run_of
+from benchmarks.replay.content import Content
+from benchmarks.replay.grid import DEFAULT, full
+from benchmarks.replay.outcome import Outcome, quantile
+from gateway.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    seed: int
+    number: int
+    """Of the request."""
+    outcome: Outcome
+    floor_s: float
+    """Its time to the first token there."""
+    is_late_there: bool
+
+
+def late_of(seed: int, floor: Sequence[Outcome], outcomes: Sequence[Outcome]) -> list[Late]:
+    """Those of `outcomes` that are later than the target, in order of arrival. Both are of the same requests,
+    by number."""
+    most = P99_OF_FLOOR * quantile(sorted(outcome.ttft for outcome in floor), 0.99)
+    found = [
+        Late(seed, number, outcome, there.ttft, there.ttft > most)
+        for number, (outcome, there) in enumerate(zip(outcomes, floor, strict=True))
+        if outcome.ttft > most
+    ]
+    return sorted(found, key=lambda late: late.outcome.arrived)
+
+
+def of_case(content: Content, case: Case, floor: Case) -> list[Late]:
+    return late_of(case.seed, run_of(content, floor).outcomes, run_of(content, case).outcomes)
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("name")
+@click.option("--blocks", type=int, required=True, help="A worker; one of the experiment's.")
+@click.option("--rate", type=float, required=True, help="Requests a second; one of the experiment's.")
+@click.option("--policy", default=DEFAULT, help="With parameters as in NAME:key=value.")
+def main(name: str, blocks: int, rate: float, policy: str) -> None:
+    """Of the experiment NAME, over all its seeds."""
+    known = full()
+    if name not in known:
+        raise click.UsageError(f"no experiment {name}; there are {', '.join(known)}")
+    try:
+        check_policy(policy)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    experiment, console, found, requests = known[name], Console(width=120), list[Late](), 0
+    if (blocks, rate) not in {(b, r) for b in experiment.blocks for r in experiment.rates}:
+        raise click.UsageError(
+            f"{name} has blocks {', '.join(map(str, experiment.blocks))} and rates "
+            f"{', '.join(f'{r:g}' for r in experiment.rates)}"
+        )
+    table = Table("seed", "request", "at s", "worker", "prompt", "computed", "lost", "TTFT s", "floor's s")
+    for source, cases in experiment.points():
+        floor = next((c for c in cases if c.policy == FLOOR), None)
+        if floor is None or (floor.blocks_per_worker, floor.rate) != (blocks, rate):
+            continue
+        content = source.content()
+        requests += len(content.trace.requests)
+        found += of_case(content, replace(floor, policy=policy), floor)
+    for late in found:
+        one = late.outcome
+        table.add_row(
+            str(late.seed), str(late.number), f"{one.arrived:.1f}", str(one.worker), f"{one.prompt_tokens:,}",
+            f"{one.prompt_tokens - one.cached_tokens:,}",
+            f"{max(0, one.promised_tokens - one.cached_tokens):,}", f"{one.ttft:.2f}", f"{late.floor_s:.2f}",
+        )  # fmt: skip
+    console.print(table)
+    console.print(
+        f"{len(found)} of {requests} requests are late where {requests // 100} may be; "
+        f"{sum(late.is_late_there for late in found)} of them at the floor, too"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
