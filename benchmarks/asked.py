@@ -41,7 +41,10 @@ def names(text: str, known: Collection[str]) -> list[str]:
 def beginnings(wanted: Sequence[str], known: Collection[str]) -> None:
     """Raises ValueError where nothing known begins like one of `wanted`."""
     if unknown := [name for name in wanted if not any(other.startswith(name) for other in known)]:
-        raise ValueError(f"unknown: {', '.join(unknown)}; there are: {'; '.join(known)}")
+        raise ValueError(
+            f"unknown: {', '.join(unknown)}; there are: {'; '.join(known)} "
+            "(a name with a comma wants ; between names)"
+        )
 
 
 def count(text: str) -> int:

@@ -49,7 +49,10 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     ),
     "its tokens and their keys": ("gateway.routing.reader:Reader.read",),
     "their match in the index": ("gateway.routing.router:Router._match",),
-    "scores, choice, lease and promise": ("gateway.routing.router:Router.route",),
+    "scores, choice, lease and promise": (
+        "gateway.routing.router:Router.route",
+        "gateway.routing.promises:Promises.keep",
+    ),
     "the request goes to the worker": (
         "gateway.api.serve:ProxyService._request",
         "gateway.upstream.proxy:Exchange.run",

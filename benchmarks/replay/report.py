@@ -53,7 +53,7 @@ def label(row: Row) -> str:
     parts = [str(row["policy"])]
     if row["replicas"] != 1 and row["policy"] != FLOOR:  # that one has no gateway
         parts.append(f"× {row['replicas']}")
-    if not row["shared"]:
+    if not row["shared"] and row["policy"] != FLOOR:
         parts.append("(nothing shared)")
     if row.get("max_ttft_s"):
         parts.append(f"(≤ {number(row, 'max_ttft_s'):g} s)")

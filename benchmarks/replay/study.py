@@ -150,6 +150,7 @@ def main(
         _write(out / "tables.md", f"# All tables of the routing study\n\n{everything}\n".encode())
     if page is not None:
         write_between(page, texts)
+    click.echo(f"results and tables are in {out}" + (f", and in {page}" if page is not None else ""))
 
 
 def _in_order(parts: Mapping[int, list[Row]]) -> list[Row]:

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from gateway.planning.planner import Deployment
 
 MANY_STEPS = 4
-_SHARE = 8
-"""Of a step. From a sixteenth to half of 8,192 tokens all were alike (docs/routing-study.md)."""
+_PARTS = 2
+"""Of a step. From a sixteenth to half of 8,192 tokens all were alike (docs/routing-study.md), and of prompts
+that begin alike and come together as many are computed side by side as there are parts."""
 _LEAST = 512
 """Below some hundred tokens a step is spent on reading weights."""
 
@@ -24,7 +25,7 @@ def threshold(deployment: Deployment, max_model_len: int) -> int | None:
     usual = workload.input_mean - workload.prefix
     if deployment.wanted < 2 or longest < MANY_STEPS * step or usual > step:
         return None
-    return max(_LEAST, step // _SHARE)
+    return max(_LEAST, step // _PARTS)
 
 
 def advise(deployment: Deployment, max_model_len: int) -> list[Advice]:
@@ -38,6 +39,7 @@ def advise(deployment: Deployment, max_model_len: int) -> list[Advice]:
             value=str(value),
             reason=f"a prompt of {longest:,} tokens takes {-(-longest // step)} whole steps of {step:,}, and"
             f" who comes meanwhile waits for them; with at most {value:,} of a step for one of several,"
-            " short prompts pass it (vLLM; 0.32 leaves a prompt that is alone the whole step)",
+            " short prompts pass it (vLLM; 0.32 leaves a prompt that is alone the whole step). No smaller: of"
+            " prompts that begin alike and come together more would compute the same side by side",
         )
     ]

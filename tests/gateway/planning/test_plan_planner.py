@@ -301,12 +301,12 @@ def test_flags_and_chart_values() -> None:
     ("gpu", "fields", "value", "steps"),
     [
         # questions of 2,000 new tokens beside documents of 15,000: 7.3 steps of 2,048
-        ("l4", {"scenario": "document-qa"}, "512", "8 whole steps of 2,048"),
+        ("l4", {"scenario": "document-qa"}, "1024", "8 whole steps of 2,048"),
         # sessions that are mostly cached beside first prompts of 120,000: 14.6 steps of 8,192
         (
             "h100",
             {"input_mean": 50_000, "input_longest": 120_000, "prefix": 45_000, "concurrency": 16},
-            "1024",
+            "4096",
             "15 whole steps of 8,192",
         ),
     ],
