@@ -80,7 +80,7 @@ class Metrics:
         """Those that requests come for."""
         self.unrouted = Ends(self, "", "", UNROUTED)
         self._of_workers: list[Counter | Histogram] = []
-        self.per_decision: dict[tuple[str, str, str], PerDecision] = {}
+        self._decisions: dict[tuple[str, str, str], PerDecision] = {}
 
         def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
             made = Counter(name, text, labels)
@@ -294,11 +294,14 @@ class Metrics:
             metric.remove_where("worker", worker)
 
     def decision(self, model: str, policy: str, reason: str) -> PerDecision:
-        """For one that is not in `per_decision` yet."""
-        for other in get_args(Reason):
-            self.decisions.labels(model, policy, other)
-        bound = PerDecision(self.decisions.labels(model, policy, reason), self.decision_seconds.labels(model))
-        self.per_decision[model, policy, reason] = bound
+        key = (model, policy, reason)
+        bound = self._decisions.get(key)
+        if bound is None:
+            for other in get_args(Reason):
+                self.decisions.labels(model, policy, other)
+            bound = self._decisions[key] = PerDecision(
+                self.decisions.labels(*key), self.decision_seconds.labels(model)
+            )
         return bound
 
 

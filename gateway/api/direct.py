@@ -176,7 +176,7 @@ class DirectOutlet:
 
     def attach(self, flow: Flow | None) -> None:
         self._flow = flow
-        if flow is not None and self._cycle.flow.write_paused and not self._cycle.disconnected:
+        if flow is not None and self.blocked:
             flow.pause()
 
     def vary(self, header: bytes) -> None:

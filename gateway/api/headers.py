@@ -75,31 +75,9 @@ def trace_id(headers: Headers) -> str:
     return match["trace"].decode()
 
 
-def headers_to_worker(
-    headers: Headers,
-    *,
-    identifier: bytes,
-    blocked: Collection[bytes],
-    readable: bool,
-    with_authorization: bool,
-    own_authorization: bytes | None = None,
-    trace: Collection[tuple[bytes, bytes]] = (),
-    dp_rank: int | None = None,
-) -> Headers:
-    """The client's headers as a worker gets them. `readable`: the answer must not be compressed, for its
-    usage is read in passing. `own_authorization` and `trace` go in place of the client's words. `dp_rank`
-    pins it to one rank of an engine that has several."""
-    out = lasting_headers(
-        headers, blocked=blocked, readable=readable, with_authorization=with_authorization,
-        own_authorization=own_authorization, traced=bool(trace),
-    )  # fmt: skip
-    return out + own_headers(identifier, trace, dp_rank)
-
-
 def own_headers(identifier: bytes, trace: Collection[tuple[bytes, bytes]], dp_rank: int | None) -> Headers:
-    """Those that a worker gets beside `lasting_headers`."""
-    if not trace and dp_rank is None:
-        return [(b"x-request-id", identifier)]
+    """Those that a worker gets beside `lasting_headers`: `trace` in place of the client's, and which rank of
+    an engine that has several is meant."""
     rank = [] if dp_rank is None else [(b"x-data-parallel-rank", b"%d" % dp_rank)]
     return [*trace, *rank, (b"x-request-id", identifier)]
 
@@ -113,8 +91,9 @@ def lasting_headers(
     own_authorization: bytes | None,
     traced: bool,
 ) -> Headers:
-    """Those of them that are the same for each request with these `headers`. `traced`: the client's own trace
-    is left out."""
+    """The client's `headers` as a worker gets them. `readable`: the answer must not be compressed, for its
+    usage is read in passing. `own_authorization` goes in place of the client's words. `traced`: the client's
+    own trace is left out."""
     drop = _DROPPED[readable, not with_authorization or own_authorization is not None, traced]
     if blocked:
         drop = drop.union(blocked)

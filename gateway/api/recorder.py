@@ -127,9 +127,7 @@ class MetricsObserver:
         """By model, the answers whose token count was ours."""
 
     def decided(self, model: str, policy: str, reason: str, seconds: float) -> None:
-        bound = self._metrics.per_decision.get((model, policy, reason))
-        if bound is None:
-            bound = self._metrics.decision(model, policy, reason)
+        bound = self._metrics.decision(model, policy, reason)
         bound.count.value += 1
         bound.seconds.observe(seconds)
 

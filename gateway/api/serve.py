@@ -277,16 +277,13 @@ class ProxyService:
         try:
             request = self._request(call, route, identifier, story.trace_headers)
             await exchange.run(self._client, route.url, request, options.timeouts, deadline)
-            if exchange.error is None and exchange.status < 300 and not exchange.streamed:
-                outcome = Outcome.OK
-            else:
-                outcome = outcome_of(
-                    exchange.status,
-                    exchange.headers,
-                    exchange.error,
-                    stream_error=exchange.stream_error,
-                    body=exchange.withheld.body if exchange.withheld is not None else b"",
-                )
+            outcome = outcome_of(
+                exchange.status,
+                exchange.headers,
+                exchange.error,
+                stream_error=exchange.stream_error,
+                body=exchange.withheld.body if exchange.withheld is not None else b"",
+            )
         except ClientGone:
             raise
         except Exception:

@@ -27,25 +27,24 @@ class _Learned:
 class LearnedBounds:
     """Writes `learned_max` of loads."""
 
-    learned: dict[WorkerId, _Learned] = field(default_factory=dict)
-    """By worker, while there is a bound; to be read only."""
+    _learned: dict[WorkerId, _Learned] = field(default_factory=dict)
 
     def refused(self, load: WorkerLoad, now: float) -> None:
         """The worker was too busy for one of the requests that `load` still counts."""
         limit = max(1, load.all_requests - 1)
-        known = self.learned.get(load.worker)
+        known = self._learned.get(load.worker)
         if known is not None:
             limit = min(limit, known.limit)
-        self.learned[load.worker] = _Learned(limit, now + FORGET_S)
+        self._learned[load.worker] = _Learned(limit, now + FORGET_S)
         load.learned_max = limit
 
     def answered(self, load: WorkerLoad, now: float) -> None:
         """It served one of the requests that `load` still counts."""
-        known = self.learned.get(load.worker)
+        known = self._learned.get(load.worker)
         if known is None:
             return
         if now >= known.until:
-            del self.learned[load.worker]
+            del self._learned[load.worker]
             load.learned_max = None
             return
         if load.all_requests < known.limit:
@@ -56,4 +55,4 @@ class LearnedBounds:
             load.learned_max = known.limit
 
     def forget(self, worker: WorkerId) -> None:
-        self.learned.pop(worker, None)
+        self._learned.pop(worker, None)

@@ -104,7 +104,7 @@ class Guards:
     def record(
         self, worker: WorkerId, verdict: Verdict, now: float, *, probe: bool = False, answered: bool = False
     ) -> None:
-        guard = self._guards.get(worker) or self.of(worker)
+        guard = self.of(worker)
         if verdict is Verdict.SUCCESS and worker not in self.suspects and guard.breaker.spotless:
             self._outliers.record(worker, failed=False)
             return

@@ -45,8 +45,7 @@ def prompt_keys(
     if keep_last is not None:
         tokens, exact = truncated(prompt, keep_last)
     full = runs.keys(root, pack_tokens(tokens), block_size=unit, max_blocks=min(exact // unit, most_blocks))
-    cacheable = cacheable_blocks(len(tokens), unit)
-    return PromptKeys(len(tokens), full if cacheable >= len(full) else full[:cacheable], full)
+    return _keyed(len(tokens), full, unit)
 
 
 async def prompts_keys(

@@ -137,7 +137,7 @@ class Router:
         if outcome is Outcome.BUSY:
             self._guards.busy(route.worker, now, retry_after)
             self._bounds.refused(route.lease.load, now)
-        elif outcome is Outcome.OK and self._bounds.learned:
+        elif outcome is Outcome.OK:
             self._bounds.answered(route.lease.load, now)
         if self._promises.made:
             self._promises.keep()
@@ -289,7 +289,7 @@ class Router:
         if self._guards.starting:
             self._guards.given(worker.id, [candidate.id for candidate in weighing.candidates], now)
         notes = Notes(
-            probe=worker.id in self._guards.suspects and self._guards.begin(worker.id, now),
+            probe=self._guards.begin(worker.id, now),
             exact=reading.exact,
             comparable=reading.comparable,
             media=reading.media,

@@ -278,14 +278,14 @@ def test_logs_tell_who_and_how_much_and_neither_key_nor_prompt(guarded: Fleet) -
 
 def test_workers_never_see_a_clients_key(guarded: Fleet) -> None:
     """The workers' logs are clean above; here the header itself, at an engine that shows what it got."""
-    from gateway.api.headers import headers_to_worker
+    from gateway.api.headers import lasting_headers
 
-    sent = headers_to_worker(
+    sent = lasting_headers(
         [(b"authorization", b"Bearer k"), (b"x-api-key", b"k"), (b"api-key", b"k"), (b"x-mine", b"1")],
-        identifier=b"id",
         blocked=(),
         readable=False,
         with_authorization=False,
         own_authorization=b"Bearer engines-own",
+        traced=False,
     )
-    assert sent == [(b"x-mine", b"1"), (b"authorization", b"Bearer engines-own"), (b"x-request-id", b"id")]
+    assert sent == [(b"x-mine", b"1"), (b"authorization", b"Bearer engines-own")]
