@@ -145,7 +145,11 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if known is None:
             return
-        self._placements.came_true(known.holding.bit, keys)
+        if self._placements.masks:
+            if parent is None or parent in known.holding.parents:
+                self._placements.came_true(known.holding.bit, keys)
+            else:  # they may be in the middle of a promise
+                self._placements.drop(known.holding.bit, keys)
         self._tree.store(known.holding, keys, parent)
         if keys and known.lru is not None:
             known.lru.place(keys[-1])
@@ -167,9 +171,6 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if known is not None:
             gone = self._tree.remove(known.holding, keys)
-            if known.holding.holes and self._placements.masks:
-                # a block that came without the one before it may still be promised
-                self._placements.drop(known.holding.bit, [key for key, _ in gone])
             if known.lru is not None:
                 known.lru.gone(gone)
 

@@ -55,6 +55,7 @@ class IndexHistory(RuleBasedStateMachine):
         self.placed: dict[tuple[WorkerId, BlockKey], float] = {}
         self.claims: Counter[tuple[WorkerId, BlockKey]] = Counter()
         self.decisions: list[tuple[WorkerId, list[BlockKey], float]] = []
+        self.stored: list[tuple[WorkerId, list[int]]] = []
 
     @initialize()
     def start(self) -> None:
@@ -87,6 +88,7 @@ class IndexHistory(RuleBasedStateMachine):
         """A run that hangs on a parent, which may or may not be held by anybody."""
         chain = keys_of(path(node))
         start = min(known, len(chain) - 1)
+        self.stored.append((worker, path(node)[start:]))
         self.index.store(worker, chain[start:], chain[start - 1] if start else None)
         if worker in self.held:
             self.held[worker].update(chain[start:])
@@ -106,6 +108,22 @@ class IndexHistory(RuleBasedStateMachine):
     def free(self, worker: WorkerId, node: int, count: int) -> None:
         """As an engine does: from the end of a prompt."""
         self.remove(worker, path(node)[::-1][:count])
+
+    @precondition(lambda self: self.stored)
+    @rule(which=st.integers(0, 99), whole=st.booleans())
+    def free_stored(self, which: int, whole: bool) -> None:
+        """What came goes again, or the first of it."""
+        worker, came = self.stored.pop(-1 - which % len(self.stored))
+        self.remove(worker, came[::-1] if whole else came[:1])
+
+    @precondition(lambda self: self.decisions)
+    @rule(which=st.integers(0, 99), start=st.integers(0, 53), count=st.integers(1, 5))
+    def store_promised(self, which: int, start: int, count: int) -> None:
+        """Of what was promised to a worker some blocks, from the beginning or not."""
+        worker, keys, _placed_at = self.decisions[which % len(self.decisions)]
+        start = min(start, len(keys) - 1)
+        at = next(node for node in NODES if keys_of([node])[0] == keys[min(start + count, len(keys)) - 1])
+        self.store(worker, at, start)
 
     @rule(worker=workers, gone=st.lists(nodes, max_size=6))
     def remove(self, worker: WorkerId, gone: list[int]) -> None:

@@ -136,6 +136,24 @@ def test_what_came_true_in_part_and_went_again_is_not_promised() -> None:
     index.check_integrity()
 
 
+@pytest.mark.parametrize("filled", [False, True])
+def test_what_came_true_in_the_middle_and_went_again_is_not_promised(filled: bool) -> None:
+    """Of a block that came without the one before it, whether that comes too or not."""
+    index = PrefixIndex()
+    index.add_worker(A)
+    index.place(A, PROMPT, 0.0)
+    index.store(A, [PROMPT[5]], PROMPT[4])
+    assert index.match(PROMPT, 1.0) == {A: 12}
+    if filled:
+        index.store(A, PROMPT[:5])
+        assert index.match(PROMPT, 1.0) == {A: 12}
+    index.remove(A, [PROMPT[5]])
+    assert index.match(PROMPT, 1.0) == {A: 5}
+    index.store(A, [PROMPT[5]], PROMPT[4])
+    assert index.match(PROMPT, 1.0) == {A: 12}
+    index.check_integrity()
+
+
 def test_of_many_the_oldest_go_early() -> None:
     placements = Placements(max_keys=20)
     place(placements, PROMPT, 0.0)
