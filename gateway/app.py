@@ -76,6 +76,7 @@ from gateway.routing.encoders import EncoderBook
 from gateway.routing.registry import make_policy
 from gateway.routing.router import Router
 from gateway.routing.shadow import watched
+from gateway.routing.slicing import Slicing
 from gateway.security import Security, make_limiter, secure, worker_authorization
 from gateway.settings import Settings
 from gateway.shared_index import check_store, make_share, make_store
@@ -256,6 +257,7 @@ def build(settings: Settings) -> App:
         held=lambda: index.stats().held,
         admission=queue,
         max_ttft=settings.max_ttft,
+        slicing=Slicing(settings.slice_after, settings.slice_tokens),
         observer=observer,
         announce=replicas.sharing.placed if replicas is not None else None,
     )

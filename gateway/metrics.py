@@ -144,6 +144,12 @@ class Metrics:
         self.completion_tokens = counter(
             "gateway_completion_tokens", "Tokens generated, as reported by the engine.", WORKER
         )
+        self.sliced = counter(
+            "gateway_sliced_requests", "Requests whose prompt went to its worker in slices.", WORKER
+        )
+        self.slices = counter(
+            "gateway_slices", "Beginnings of prompts that were asked for ahead of their requests.", WORKER
+        )
         self.retries = counter(
             "gateway_retries",
             "Tries that failed before the first byte and moved to another worker.",

@@ -186,6 +186,13 @@ class Settings(BaseSettings):
         0.0, ge=0, description="seconds; whose first token is expected later gets 429 at once; 0: nobody"
     )
 
+    slice_after: float = Field(
+        0.0,
+        ge=0,
+        description="seconds of prefill; prompts of more are sent in slices, so that others pass; 0: none",
+    )
+    slice_tokens: int = Field(16_000, ge=1024, description="tokens of a slice")
+
     # workers that fail
     breaker_failures: int = Field(3, ge=1, description="in a row, until a worker gets no more requests")
     breaker_rest: float = Field(5.0, gt=0, description="seconds; doubles with every probe that fails")

@@ -20,6 +20,7 @@ from benchmarks.replay.simulation import Delays, Progress, Run, Setup, Simulatio
 from benchmarks.replay.trace import coarser, shortened
 from gateway.routing.policy import Policy
 from gateway.routing.registry import DEFAULT_POLICY, POLICIES, make_policy
+from gateway.routing.slicing import Slicing
 from workers.profiles import Profile, profile_named
 
 FLOOR = "floor"
@@ -81,6 +82,8 @@ class Case:
     slo_tpot_s: float = 0.1
     max_ttft_s: float = 0.0
     """Requests are refused that nobody is expected to answer within so many seconds; 0: none."""
+    slice_after_s: float = 0.0
+    """Prompts that take longer by themselves go to their worker in slices; 0: none."""
 
 
 Row = dict[str, object]
@@ -115,6 +118,7 @@ def run_of(content: Content, case: Case, progress: Progress | None = None) -> Ru
         delays=case.delays,
         seed=case.seed,
         max_ttft_s=case.max_ttft_s,
+        slicing=Slicing(case.slice_after_s),
     )
     if case.policy == FLOOR:
         return PooledFleet(content, setup, progress).run()
@@ -258,6 +262,7 @@ def _row(content: Content, case: Case, summary: Summary) -> Row:
         "slo_ttft_s": case.slo_ttft_s,
         "slo_tpot_s": case.slo_tpot_s,
         "max_ttft_s": case.max_ttft_s,
+        "slice_after_s": case.slice_after_s,
         **figures,
     }
 

@@ -31,6 +31,9 @@ class PromptTokens(Sequence[int]):
     def __len__(self) -> int:
         return self._length
 
+    def first(self, length: int) -> PromptTokens:
+        return PromptTokens(self._blocks, self._unit, length)
+
     @overload
     def __getitem__(self, index: int) -> int: ...
     @overload

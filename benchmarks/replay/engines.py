@@ -19,6 +19,16 @@ from workers.virtual import VirtualEngine
 OnChanges = Callable[[int, list[Change]], None]
 
 
+_ONE_TOKEN = SamplingParams(max_tokens=1, ignore_eos=True)
+_NOTHING = 0
+
+
+def named(request_id: str) -> tuple[int, int | None]:
+    """Of which request it is, and of a slice how many tokens of its prompt."""
+    number, _slash, tokens = request_id.partition("/")
+    return int(number), int(tokens) if tokens else None
+
+
 class Timeline:
     """What will happen, by time; equal times in the order in which they were put."""
 
@@ -115,7 +125,14 @@ class Answers:
         prompt = cast("tuple[int, ...]", self._content.tokens(number))
         return EngineRequest(name, prompt, sampling, SCOPE)
 
+    def slice(self, number: int, tokens: int) -> EngineRequest:
+        """The first `tokens` of its prompt, and one token that nobody reads."""
+        beginning = cast("tuple[int, ...]", self._content.tokens(number).first(tokens))
+        return EngineRequest(f"{number}/{tokens}", beginning, _ONE_TOKEN, SCOPE)
+
     def next_tokens(self, sequence: SequenceState, count: int) -> list[int]:
+        if named(sequence.request.request_id)[1] is not None:
+            return [_NOTHING]
         return list(islice(self._running[sequence.request.request_id], count))
 
     def forget(self, number: int) -> None:

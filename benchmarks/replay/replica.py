@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from gateway.fleet.load import Lease, LoadBoard, LoadVector
+from gateway.fleet.load import Lease, LoadBoard, LoadVector, WorkerLoad
 from gateway.fleet.rates import PrefillRates, attended_pairs
 from gateway.index.changes import Change, apply_changes
 from gateway.index.prefix import PrefixIndex
@@ -17,6 +17,7 @@ from gateway.routing.in_time import expected, first_in_time
 from gateway.routing.observer import NullObserver
 from gateway.routing.policy import Committing, Policy, RequestShape
 from gateway.routing.route import Notes, Route
+from gateway.routing.slicing import NO_SLICING, Plan, Slicing, plan
 from gateway.types import BlockKey, Usage, WorkerId
 
 UPKEEP_S = 1.0
@@ -28,11 +29,14 @@ class Decision:
     worker: int
     route: Route
     replica: Replica
+    slices: Plan | None = None
 
     def first_token(self, seconds: float, prompt_tokens: int, cached_tokens: int) -> None:
         """The engine's first token came `seconds` after the request."""
         self.route.lease.first_byte()
-        self.replica.learn(self.route, seconds, prompt_tokens, cached_tokens)
+        self.replica.learn(
+            self.route, None if self.slices is not None else seconds, prompt_tokens, cached_tokens
+        )
 
     def finished(self) -> None:
         self.route.lease.release()
@@ -53,11 +57,13 @@ class Replica:
         blind: bool = False,
         max_blocks: int = 8_000_000,
         max_ttft: float = 0.0,
+        slicing: Slicing = NO_SLICING,
     ) -> None:
         self.name = name
         self.workers = [WorkerId(f"worker-{number:03}") for number in range(len(capacity))]
         self.blind = blind
         self._max_ttft = max_ttft
+        self._slicing = slicing
         self._policy = policy
         self._chosen = policy.chosen if isinstance(policy, Committing) else None
         self._random = random
@@ -67,7 +73,7 @@ class Replica:
         self._rates = PrefillRates()
         self._feedback = Feedback(self._index, NullObserver())
         self._next_upkeep = 0.0
-        self._loads = []
+        self._loads: list[WorkerLoad] = []
         for worker, blocks in zip(self.workers, capacity, strict=True):
             self._index.add_worker(worker, capacity=blocks if blind else None)
             load = self._board.add(worker)
@@ -110,12 +116,14 @@ class Replica:
             epoch=self._index.epoch(worker),
             held_blocks=self._index.held_depth(worker, cacheable[: matched[winner] // size]),
         )
+        slices = self._plan(prompt_tokens, matched[winner], load) if self._slicing.after_s else None
         lease = Lease.take(
             load,
             prompt_tokens=prompt_tokens,
             matched_tokens=matched[winner],
             keys=cacheable,
             block_size=size,
+            yielding_tokens=0 if slices is None else slices.yields_tokens,
         )
         self._index.place(worker, full, now)
         route = Route(
@@ -130,10 +138,25 @@ class Replica:
             reason="",
             notes=notes,
         )
-        return Decision(winner, route, self)
+        return Decision(winner, route, self, slices)
 
-    def learn(self, route: Route, seconds: float, prompt_tokens: int, cached_tokens: int) -> None:
+    def _plan(self, prompt_tokens: int, matched: int, load: WorkerLoad) -> Plan | None:
+        pairs = attended_pairs(prompt_tokens, matched)
+        return plan(
+            self._slicing,
+            prompt_tokens=prompt_tokens,
+            matched_tokens=matched,
+            seconds=self._rates.seconds(load.worker, prompt_tokens - matched, pairs),
+            block=self._block_size,
+            load=load,
+            loads=self._loads,
+        )
+
+    def learn(self, route: Route, seconds: float | None, prompt_tokens: int, cached_tokens: int) -> None:
+        """`seconds` is None where they say nothing of the worker's speed."""
         self._feedback.judge(route, Usage(prompt_tokens, 1, cached_tokens))
+        if seconds is None:
+            return
         uncached = prompt_tokens - cached_tokens
         pairs = attended_pairs(prompt_tokens, cached_tokens)
         self._rates.observe(route.worker, route.notes.ahead_tokens + uncached, seconds, pairs)

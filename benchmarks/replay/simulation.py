@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.replay.content import Content
-from benchmarks.replay.engines import Answers, Timeline, Worker, new_ledger, virtual_engine
+from benchmarks.replay.engines import Answers, Timeline, Worker, named, new_ledger, virtual_engine
 from benchmarks.replay.outcome import Outcome
 from benchmarks.replay.replica import Decision, Replica
+from benchmarks.replay.slices import SlicedPrompts
 from gateway.kv.events import EventBatch
 from gateway.routing.policy import Policy
+from gateway.routing.slicing import NO_SLICING, Slicing
 from gateway.types import BlockKey
 from workers.profiles import Profile
 from workers.sequence import SequenceState
@@ -41,6 +43,7 @@ class Setup:
     replicas: int = 1
     max_ttft_s: float = 0.0
     """Requests are refused that nobody is expected to answer within so many seconds; 0: none."""
+    slicing: Slicing = NO_SLICING
     shared: bool = True
     """Replicas share events, placements and loads; else each knows only what it decided itself."""
     delays: Delays = Delays()
@@ -110,6 +113,7 @@ class Simulation:
                 content.block_size,
                 blind=not setup.shared,
                 max_ttft=setup.max_ttft_s,
+                slicing=setup.slicing,
             )
             for number in range(setup.replicas)
         ]
@@ -123,6 +127,10 @@ class Simulation:
             )
             for number, profile in enumerate(setup.profiles)
         ]
+        self._sliced = {
+            replica.name: SlicedPrompts(len(self._workers), self._timeline, self._send)
+            for replica in self._replicas
+        }
         self._arrivals = Arrivals(content, setup.speed, self._timeline, self._ask)
         self._telling = setup.replicas > 1 and setup.shared
         if self._telling:
@@ -165,15 +173,33 @@ class Simulation:
         )
         if self._telling:
             self._tell_placement(replica, decision, full, now)
-        keys = list[int](full)
-        self._workers[decision.worker].add(self._answers.request(number), keys, now)
+        sliced = self._sliced[replica.name]
+        if decision.slices is not None:
+            sliced.begin(number, decision.worker, decision.slices, now)
+            return
+        sliced.whole(number, decision.worker)
+        self._send(number, None, now)
+
+    def _send(self, number: int, tokens: int | None, now: float) -> None:
+        """To its worker: the first `tokens` of the prompt, or the request itself."""
+        keys = list[int](self._content.full_keys(number))
+        if tokens is None:
+            request = self._answers.request(number)
+        else:
+            request = self._answers.slice(number, tokens)
+            del keys[tokens // self._content.block_size :]
+        self._workers[self._decisions[number].worker].add(request, keys, now)
 
     def _on_token(self, worker: int, sequence: SequenceState, now: float) -> None:
-        number = int(sequence.request.request_id)
+        number, tokens = named(sequence.request.request_id)
         outcome, decision = self._outcomes[number], self._decisions[number]
+        sliced, cached = self._sliced[decision.replica.name], sequence.num_cached_tokens or 0
+        if tokens is not None:
+            sliced.slice_over(number, tokens, cached, now)
+            return
         if outcome.first_token is None:
             outcome.first_token = now
-            outcome.cached_tokens = sequence.num_cached_tokens or 0
+            outcome.cached_tokens = max(0, cached - sliced.answered(number, worker, now))
             decision.first_token(outcome.ttft, outcome.prompt_tokens, outcome.cached_tokens)
         if sequence.finish_reason is not None:
             outcome.finished = now

@@ -52,6 +52,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Events of the stream."""
     total_s: float
     tries: tuple[Try, ...] = ()
+    slices: int = 0
+    """Sent ahead of it: beginnings of its prompt."""
     stripped: tuple[str, ...] = ()
     """Fields and headers that the door took out."""
     error: str = ""
@@ -112,6 +114,7 @@ class Story(msgspec.Struct):
     route: Route | None = None
     exchange: Exchange | None = None
     tries: list[Try] = msgspec.field(default_factory=list)
+    slices: int = 0
     stripped: tuple[str, ...] = ()
     error: str = ""
     key: str = ""
@@ -155,6 +158,7 @@ class Story(msgspec.Struct):
             pieces=exchange.pieces if streamed else 0,
             total_s=now - self.began,
             tries=tuple(self.tries),
+            slices=self.slices,
             stripped=self.stripped,
             error=self.error,
             key=self.key,

@@ -35,6 +35,9 @@ class MetricsRecorder:
             metrics.retries.labels(one.worker, one.outcome.value).inc()
         if bound is None:
             return
+        if record.slices:
+            metrics.sliced.labels(record.model, worker).inc()
+            metrics.slices.labels(record.model, worker).inc(record.slices)
         if record.ttft_s is not None:
             bound.ttft(record.matched_tokens, record.prompt_tokens).observe(record.ttft_s, exemplar)
         if record.gap_mean_s is not None:
@@ -112,6 +115,7 @@ class AccessLog:
                     "ttft_s": record.ttft_s,
                     "total_s": record.total_s,
                     "tries": len(record.tries),
+                    "slices": record.slices,
                     "error": record.error or None,
                 }
             },

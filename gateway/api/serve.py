@@ -32,6 +32,7 @@ from gateway.api.pages import Pages
 from gateway.api.record import Recorder, Story
 from gateway.api.response_pins import Pin, ResponsePins, named_response, without_a_model
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
+from gateway.api.slices import Slices, ask_for_beginning, beginning_of, reads_its_prompt
 from gateway.api.tracing import Trace, Tracer
 from gateway.errors import (
     ClientError,
@@ -101,6 +102,7 @@ class ProxyService:
         self._pins = pins if pins is not None else ResponsePins(clock)
         self._router = router
         self._client = client
+        self._slices = Slices(clock)
         self._recorder = recorder
         self._read_prompt = read_prompt
         self._options = options
@@ -271,11 +273,24 @@ class ProxyService:
             redactor=call.redactor,
             max_answer=options.max_answer,
         )
+        sliced = None if reads_its_prompt(call.fields) else route.notes.sliced
+        ahead = None if sliced is None else self._slices.enter(sliced, route.lease)
         exchange = Exchange(outlet, plan, self._clock, route.lease.first_byte)
         outcome = Outcome.CANCELLED
         began = self._clock()
         try:
             request = self._request(call, route, identifier, story.trace_headers)
+            if ahead is not None and sliced is not None:
+                await ahead.run(
+                    partial(
+                        ask_for_beginning,
+                        self._client,
+                        route.url,
+                        beginning_of(request, sliced, route.model, call.prompt.cache_salt),
+                        options.timeouts,
+                        deadline,
+                    )
+                )
             await exchange.run(self._client, route.url, request, options.timeouts, deadline)
             outcome = outcome_of(
                 exchange.status,
@@ -290,8 +305,12 @@ class ProxyService:
             outcome = Outcome.INTERNAL
             raise
         finally:
-            story.tried(route, exchange, outcome)
             first = exchange.first_byte_at if exchange.streamed else None
+            if ahead is not None:
+                ahead.over()
+                exchange.usage, first = ahead.left_to(exchange.usage), None
+                story.slices += ahead.sent
+            story.tried(route, exchange, outcome)
             try:
                 self._router.finish(
                     route,

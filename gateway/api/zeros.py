@@ -63,6 +63,8 @@ class Zeros:
     def _of_model(self, model: str, worker: str) -> None:
         metrics = self._metrics
         metrics.per_worker(model, worker)
+        for counter in (metrics.sliced, metrics.slices):
+            counter.labels(model, worker)
         metrics.decision(model, self._policy_of(model), "cold")
         for kind in UNTOKENISED:
             metrics.not_tokenised.labels(model, kind)

@@ -77,6 +77,11 @@ def settings_options(function: F) -> F:
             help="Seconds; whose first token is expected later gets 429 at once.  [0: nobody]",
         ),
         click.option(
+            "--slice-after", type=float,
+            help="Seconds of prefill; prompts of more are sent in slices, so that others pass.  [0: none]",
+        ),
+        click.option("--slice-tokens", type=int, help="Of a slice.  [16000]"),
+        click.option(
             "--worker-max-requests", type=int,
             help="Requests at once of a worker that names no bound of its own.  [learned from its refusals]",
         ),

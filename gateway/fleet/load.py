@@ -27,7 +27,10 @@ class WorkerLoad:
     requests: int = 0
     """Leases held by this replica: reserved and not yet released."""
     waiting_tokens: int = 0
-    """Uncached prompt tokens of requests that have not answered their first byte."""
+    """Uncached prompt tokens of requests that have not answered their first byte; of those that are sent in
+    slices, one slice."""
+    yielding_tokens: int = 0
+    """The rest of these: who comes later may pass them (gateway.routing.slicing)."""
     decoding_tokens: int = 0
     """Context tokens of requests that are decoding: what their attention reads."""
     context_tokens: int = 0
@@ -37,6 +40,7 @@ class WorkerLoad:
     """Every 256 tokens of those prompts the key there, with how many of them have it."""
     peer_requests: int = 0
     peer_waiting_tokens: int = 0
+    peer_yielding_tokens: int = 0
     peer_decoding_tokens: int = 0
     peer_context_tokens: int = 0
     max_requests: int | None = None
@@ -101,11 +105,14 @@ class Lease(msgspec.Struct, eq=False):
 
     load: WorkerLoad
     uncached_tokens: int
+    """Those that count as waiting."""
     context_tokens: int
     on_release: Callable[[], None] | None = None
     """Called once, after the place is free again: whoever queues for one wakes up."""
     marks: Sequence[BlockKey] = ()
     mark_tokens: int = 0
+    yielding_tokens: int = 0
+    """Of its uncached tokens, those that nobody waits for."""
     on_first_byte: Callable[[], None] | None = None
     """Called once, when the first piece of the answer has come."""
     answered: bool = False
@@ -122,9 +129,11 @@ class Lease(msgspec.Struct, eq=False):
         matched_tokens: int,
         keys: Sequence[BlockKey] = (),
         block_size: int = 16,
+        yielding_tokens: int = 0,
         on_release: Callable[[], None] | None = None,
     ) -> Lease:
-        uncached = max(0, prompt_tokens - matched_tokens)
+        """With `yielding_tokens`, so many of the uncached ones do not count as waiting."""
+        uncached = max(0, prompt_tokens - matched_tokens) - yielding_tokens
         load.requests += 1
         load.waiting_tokens += uncached
         load.context_tokens += prompt_tokens
@@ -132,6 +141,9 @@ class Lease(msgspec.Struct, eq=False):
         lease = cls(load, uncached, prompt_tokens, on_release, keys[step - 1 :: step], step * block_size)
         if lease.marks:
             lease._hold_marks()
+        if yielding_tokens:
+            lease.yielding_tokens = yielding_tokens
+            load.yielding_tokens += yielding_tokens
         return lease
 
     @property
@@ -144,6 +156,8 @@ class Lease(msgspec.Struct, eq=False):
             return
         self.answered = True
         self.load.waiting_tokens -= self.uncached_tokens
+        if self.yielding_tokens:
+            self.load.yielding_tokens -= self.yielding_tokens
         self.load.decoding_tokens += self.context_tokens
         if self.on_first_byte is not None:
             self.on_first_byte()
@@ -161,6 +175,7 @@ class Lease(msgspec.Struct, eq=False):
             load.decoding_tokens -= self.context_tokens
         else:
             load.waiting_tokens -= self.uncached_tokens
+            load.yielding_tokens -= self.yielding_tokens
         if self.on_release is not None:
             self.on_release()
 
@@ -190,6 +205,7 @@ class LoadVector(NamedTuple):
     waiting_tokens: int = 0
     decoding_tokens: int = 0
     context_tokens: int = 0
+    yielding_tokens: int = 0
 
 
 class LoadBoard:
@@ -242,7 +258,11 @@ class LoadBoard:
         """What this replica tells its peers; workers with nothing in flight are left out."""
         return {
             load.worker: LoadVector(
-                load.requests, load.waiting_tokens, load.decoding_tokens, load.context_tokens
+                load.requests,
+                load.waiting_tokens,
+                load.decoding_tokens,
+                load.context_tokens,
+                load.yielding_tokens,
             )
             for load in self._loads.values()
             if load.requests
@@ -275,6 +295,7 @@ class LoadBoard:
         load.peer_waiting_tokens = sum(v.waiting_tokens for v in vectors)
         load.peer_decoding_tokens = sum(v.decoding_tokens for v in vectors)
         load.peer_context_tokens = sum(v.context_tokens for v in vectors)
+        load.peer_yielding_tokens = sum(v.yielding_tokens for v in vectors)
 
 
 def _marks(keys: Sequence[BlockKey], block_size: int) -> Sequence[BlockKey]:

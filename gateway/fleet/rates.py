@@ -89,6 +89,15 @@ class PrefillRates:
             return None
         return sums.tokens / sums.seconds
 
+    def seconds(self, worker: WorkerId, tokens: int, pairs: float) -> float | None:
+        """What that many uncached tokens, whose attention reads `pairs`, take the worker by themselves; None
+        until enough was seen."""
+        sums = self._sums.get(worker)
+        if sums is None or sums.samples < MIN_SAMPLES:
+            return None
+        token, pair = self._price.of()
+        return (token * tokens + pair * pairs) * sums.seconds / (token * sums.tokens + pair * sums.pairs)
+
     def relative(self) -> dict[WorkerId, float]:
         """Speed against the median of the workers measured so far; 1.0 within the dead band. Workers not
         yet measured are left out: they count as average."""

@@ -22,6 +22,8 @@ class PromptKeys(msgspec.Struct, frozen=True):
     """What may come from a cache: never the block with the last token."""
     full: list[BlockKey]
     """What the worker will hold when it has prefilled the prompt: every full block."""
+    ids: array[int]
+    """The tokens themselves, as array('I')."""
 
 
 MOST_BLOCKS = 65_536
@@ -45,7 +47,7 @@ def prompt_keys(
     if keep_last is not None:
         tokens, exact = truncated(prompt, keep_last)
     full = runs.keys(root, pack_tokens(tokens), block_size=unit, max_blocks=min(exact // unit, most_blocks))
-    return _keyed(len(tokens), full, unit)
+    return _keyed(tokens, full, unit)
 
 
 async def prompts_keys(
@@ -84,12 +86,13 @@ async def _in_slices(
         await asyncio.sleep(0)
         packed = pack_tokens(tokens[start * unit : min(start + _SLICE, blocks) * unit])
         full += runs.keys(full[-1] if full else root, packed, block_size=unit)
-    return _keyed(len(tokens), full, unit)
+    return _keyed(tokens, full, unit)
 
 
-def _keyed(tokens: int, full: list[BlockKey], unit: int) -> PromptKeys:
+def _keyed(ids: array[int], full: list[BlockKey], unit: int) -> PromptKeys:
+    tokens = len(ids)
     cacheable = cacheable_blocks(tokens, unit)
-    return PromptKeys(tokens, full if cacheable >= len(full) else full[:cacheable], full)
+    return PromptKeys(tokens, full if cacheable >= len(full) else full[:cacheable], full, ids)
 
 
 def truncated(prompt: TokenPrompt, keep_last: int | None) -> tuple[array[int], int]:

@@ -13,6 +13,7 @@ from gateway.fleet.load import Lease
 from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import Caller
 from gateway.routing.media import Marks
+from gateway.routing.slicing import Sliced
 from gateway.routing.weighing import Weighing
 from gateway.types import BlockKey, Usage, WorkerId
 
@@ -43,6 +44,8 @@ class Notes(msgspec.Struct, frozen=True):
     """All workers as the decision saw them, for whoever wants to know why."""
     otherwise: Unavailable | None = None
     """What the caller would have been told if nobody untrusted had been asked."""
+    sliced: Sliced | None = None
+    """How its prompt goes to the worker, where that is not in one piece."""
 
 
 class Route(msgspec.Struct):
@@ -115,7 +118,7 @@ class RouterProtocol(Protocol):
         """Told once per route, before its lease is released: feedback for the index and the breaker.
 
         `ttft` is in seconds from the start of this try to the first piece of a stream; None where none came,
-        and for an answer in one piece, whose time says nothing of prefill. `retry_after` is how many seconds
-        a busy worker asked to be left alone for.
+        and for an answer whose time says nothing of prefill: one in one piece, or to a prompt in slices.
+        `retry_after` is how many seconds a busy worker asked to be left alone for.
         """
         ...

@@ -41,6 +41,7 @@ from gateway.routing.observer import NullObserver, RoutingObserver
 from gateway.routing.promises import Announce, Promises
 from gateway.routing.reader import Reader
 from gateway.routing.route import Notes, Outcome, Route
+from gateway.routing.slicing import NO_SLICING, Sliced, Slicing, plan
 from gateway.routing.slow_start import slowed
 from gateway.routing.table import PolicyTable
 from gateway.routing.upkeep import IndexMembers, Upkeep
@@ -79,6 +80,7 @@ class Router:
         observer: RoutingObserver | None = None,
         announce: Announce | None = None,
         max_ttft: float = 0.0,
+        slicing: Slicing = NO_SLICING,
     ) -> None:
         self._registry = registry
         self._board = board
@@ -89,6 +91,7 @@ class Router:
         self._random = random
         self._admission = admission
         self.max_ttft = max_ttft
+        self._slicing = slicing
         self._observer = observer or NullObserver()
         self._promises = Promises(index, announce)
         self._media = MediaMemory(clock)
@@ -288,8 +291,10 @@ class Router:
             weighing.slot.chosen(reading.shape, weighing.loads, weighing.matched, winner)
         if self._guards.starting:
             self._guards.given(worker.id, [candidate.id for candidate in weighing.candidates], now)
+        probe = self._guards.begin(worker.id, now)
+        sliced = self.sliced(reading, weighing, winner) if self._slicing.after_s and not probe else None
         notes = Notes(
-            probe=self._guards.begin(worker.id, now),
+            probe=probe,
             exact=reading.exact,
             comparable=reading.comparable,
             media=reading.media,
@@ -305,6 +310,7 @@ class Router:
             otherwise=nobody_left(reading.target.name, weighing.refusals.values())
             if weighing.last_resort
             else None,
+            sliced=sliced,
         )
         lease = Lease.take(
             load,
@@ -312,6 +318,7 @@ class Router:
             matched_tokens=matched,
             keys=reading.shape.keys,
             block_size=reading.target.unit,
+            yielding_tokens=0 if sliced is None else sliced.plan.yields_tokens,
             on_release=self._admission.wake_all if self._admission is not None else None,
         )
         if notes.probe:
@@ -329,6 +336,26 @@ class Router:
             reason=weighing.reason if reading.prompts else weighing.reason_unread,
             notes=notes,
         )
+
+    def sliced(self, reading: Reading, weighing: Weighing, winner: int) -> Sliced | None:
+        """How its prompt goes there in slices; None: in one piece, as most do. It takes an engine that tells
+        of its blocks, so that what a slice leaves is known to be kept, and that has room for the whole."""
+        worker, matched, prompt = weighing.candidates[winner], weighing.matched[winner], reading.prompt_tokens
+        info, answer = worker.info, reading.shape.max_tokens or 1
+        if worker.spec.events is None or not reading.exact or len(reading.prompts) != 1 or info is None:
+            return None
+        if info.most_tokens is not None and prompt + answer > info.most_tokens:
+            return None  # it will be refused
+        found = plan(
+            self._slicing,
+            prompt_tokens=prompt,
+            matched_tokens=matched,
+            seconds=self.rates.seconds(worker.id, prompt - matched, attended_pairs(prompt, matched)),
+            block=max(info.block_size, reading.target.unit),
+            load=weighing.loads[winner],
+            loads=weighing.loads,
+        )
+        return None if found is None else Sliced(found, reading.prompts[0].ids)
 
     def _probe_answered(self, worker: WorkerId) -> None:
         self._guards.answered(worker)

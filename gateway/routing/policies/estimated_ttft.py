@@ -4,7 +4,7 @@
             + m × overflow + b × excess + d × decoding + g × active requests) / prefill rate
 
 in tokens. Waiting prefill and the request's own uncached tokens are the time to its first token, in units of
-tokens of an average worker. Seven additions:
+tokens of an average worker. Beside them:
 
 - w ≥ 1 prices what the request costs whoever comes after it. With w = 1 a burst of siblings opens a copy of
   their shared prefix on every idle worker, since computing it again takes no longer than waiting for it;
@@ -29,6 +29,8 @@ tokens of an average worker. Seven additions:
   them memory and load, evenly. A stranger is a prompt of which nobody holds more than four fifths. Excess
   counts at workers that hold at most half of it, and up to 3.2 times the prompt: with b = ½ and w = 2 more
   than that would drive strangers from a worker that holds four fifths.
+- waiting is, before strangers, also what yields there to whoever has his past there: the rest of prompts
+  that are sent in slices (gateway.routing.slicing), for a stranger can go elsewhere.
 - decoding is the context that running answers read at every step, d what a token of it slows them and this
   request down in all. More than a little of it would cost hit rate where many decode.
 - g does the same for what is the same with every request, and where lengths are not known.
@@ -79,9 +81,14 @@ class EstimatedTTFT:
             long = self.long_wait(request, loads, matched_tokens)
         elif balance:
             excess = self.excess_tokens(request, loads, matched_tokens)
+        stays = best > _HELD * prompt
         return [
             (
-                (waiting := load.waiting_tokens + load.peer_waiting_tokens)
+                (
+                    waiting := load.waiting_tokens
+                    + load.peer_waiting_tokens
+                    + (0 if stays else load.yielding_tokens + load.peer_yielding_tokens)
+                )
                 + (long * (waiting - long_from) if long and waiting > long_from else 0.0)
                 + weight * (uncached := prompt - matched if matched < more else least)
                 + affinity * (uncached if uncached < most else most)

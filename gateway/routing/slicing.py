@@ -1,0 +1,104 @@
+"""Very long prompts reach their worker in slices, so that short ones pass them.
+
+An engine computes prompts in order of arrival: who comes behind one of 100,000 tokens waits for all of it.
+Where such a prompt is sent in slices, its worker is asked first for the beginning alone, then for more, each
+time for one token that nobody reads, and last for the answer itself. Each finds in the engine's prefix cache
+what those before it left there, so that nothing is computed twice, and between two of them whoever came
+meanwhile has a turn.
+
+Who yields is late by it. So it is for prompts alone that cannot be in time anyway: that take longer than
+`Slicing.after_s` by themselves. They yield while the fleet has slack and the worker room for them, and no
+more than a quarter of what they take by themselves; then the rest is sent in one piece.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.fleet.load import WorkerLoad
+
+LEAST_IDLE = 0.25
+"""Of the fleet's workers, how many must be without a queue: where everybody waits, to yield at each slice
+would be to wait for everybody, over and over."""
+MOST_LAG = 0.25
+"""Of what a prompt takes by itself, how much it may lose to others before the rest goes in one piece."""
+_REST = 1.25
+"""Slices that are not worth two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slicing:
+    after_s: float = 0.0
+    """Seconds of prefill from which on a prompt is sent in slices; 0: none is."""
+    tokens: int = 16_000
+    """Of a slice: some steps of an engine, for each costs one step more than its tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one prompt goes to its worker."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    """Of its beginning, what the worker should have already."""
+    seconds: float
+    """What the rest takes an engine that does nothing else, as far as is known."""
+    tokens: int
+    block: int
+    """Tokens of an engine's block: slices end with one, or their last one would be computed twice."""
+
+    @property
+    def yields_tokens(self) -> int:
+        """What of it nobody has to wait for who comes later: all but one slice."""
+        return self.prompt_tokens - self.cached_tokens - self.tokens
+
+    def next_cut(self, done: int) -> int | None:
+        """Tokens of the next beginning to ask for, where `done` are there; None: the request itself comes."""
+        if self.prompt_tokens - done <= _REST * self.tokens:
+            return None
+        return (done + self.tokens) // self.block * self.block
+
+    def hold_s(self, elapsed_s: float, done: int) -> float:
+        """How long it may still be held for others, where it came `elapsed_s` ago and `done` tokens are
+        there; below zero, it has yielded enough. Its work is taken to go by tokens, which flatters the later
+        ones: they attend to more. So it yields a little less towards its end."""
+        share = (done - self.cached_tokens) / (self.prompt_tokens - self.cached_tokens)
+        return self.seconds * (share + MOST_LAG) - elapsed_s
+
+
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """A plan, and the tokens that it is about."""
+
+    plan: Plan
+    ids: array[int]
+
+
+NO_SLICING = Slicing()
+
+
+def plan(
+    slicing: Slicing,
+    *,
+    prompt_tokens: int,
+    matched_tokens: int,
+    seconds: float | None,
+    block: int,
+    load: WorkerLoad,
+    loads: Sequence[WorkerLoad],
+) -> Plan | None:
+    """For a prompt that is about to go to the worker of `load`; None where it goes in one piece. `seconds`
+    are what its uncached tokens take there by themselves, None where nothing was measured. `loads` are those
+    of all candidates, without it."""
+    if not slicing.after_s or seconds is None or seconds <= slicing.after_s:
+        return None
+    if prompt_tokens - matched_tokens <= _REST * slicing.tokens or block > slicing.tokens:
+        return None
+    if load.all_context_tokens + prompt_tokens > load.capacity_tokens:
+        # blocks between two slices are cached, not held: whoever needs room takes them. 0: not known
+        return None
+    if sum(not other.all_waiting_tokens for other in loads) < LEAST_IDLE * len(loads):
+        return None
+    return Plan(prompt_tokens, matched_tokens, seconds, slicing.tokens, block)
