@@ -1,0 +1,360 @@
+"""Very long prompts on their way to a worker, on real sockets: what is asked ahead of them, and all that can
+go wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from array import array
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.api.slices import SlicedPrompt, Slices
+from gateway.errors import UpstreamConnectError
+from gateway.fleet.load import Lease, LoadBoard
+from gateway.fleet.rates import MIN_SAMPLES
+from gateway.prompt.base import Endpoint
+from gateway.prompt.reader import read_prompt
+from gateway.routing.slicing import Plan, Sliced
+from gateway.types import Usage, WorkerId
+from tests.faults import FaultyEngine, Script, Seen, Turn, answers, hangs, raw
+from tests.gateway.api.rig import http
+from tests.gateway.api.whole import Whole, whole
+from tests.ports import free_port
+
+pytestmark = pytest.mark.anyio
+
+TOKENIZER = Path(__file__).resolve().parents[2] / "data" / "tokenizers" / "vllm-tiny"
+PROMPT = [number % 500 for number in range(5000)]
+PATH = "/v1/completions"
+BODY = {"model": "m", "prompt": PROMPT}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def completion(cached: int) -> Script:
+    """An answer that says of its prompt, token ids, what `cached` of it was there."""
+
+    async def script(turn: Turn) -> None:
+        await answers(answer_to(turn.seen, cached))(turn)
+
+    return script
+
+
+def answer_to(seen: Seen, cached: int) -> bytes:
+    prompt = seen.json()["prompt"]
+    assert isinstance(prompt, list)
+    usage = {
+        "prompt_tokens": len(prompt), "completion_tokens": 1, "total_tokens": len(prompt) + 1,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }  # fmt: skip
+    return json.dumps({"choices": [{"index": 0, "text": "a"}], "usage": usage}).encode()
+
+
+async def keeps_all(turn: Turn) -> None:
+    """An engine that has cached all that it was ever asked for, but the last token's block."""
+    assert turn.engine is not None
+    lengths = [len(s.json()["prompt"]) for s in turn.engine.seen[:-1] if s.target == PATH]  # type: ignore[arg-type]
+    await completion(max(lengths, default=0) // 16 * 16)(turn)
+
+
+@asynccontextmanager
+async def sliced(*engines: FaultyEngine, **settings: Any) -> AsyncIterator[Whole]:
+    """In front of engines that took a millisecond a token: 5,000 of them are five slices' worth of time."""
+    specs = [
+        f"{engine.url},events=tcp://127.0.0.1:{free_port()},block_size=16,capacity=4096" for engine in engines
+    ]
+    given = {"tokenizers": {"m": str(TOKENIZER)}, "slice_after": 2.0, "slice_tokens": 1024, **settings}
+    async with whole(*specs, **given) as gateway:
+        for engine in engines:
+            for _ in range(MIN_SAMPLES):
+                gateway.app.router.rates.observe(WorkerId(engine.url), 1000, 1.0, 500_000.0)
+        yield gateway
+
+
+def lengths(engine: FaultyEngine) -> list[int]:
+    prompts = [seen.json()["prompt"] for seen in engine.seen]
+    return [len(prompt) for prompt in prompts if isinstance(prompt, list)]
+
+
+def counted(gateway: Whole, name: str) -> float:
+    found = gateway.app.metrics.registry.get_sample_value
+    (worker,) = {worker.id for worker in gateway.app.view.workers()}
+    return found(name, {"model": "m", "worker": worker}) or 0.0
+
+
+async def test_its_beginnings_are_asked_for_and_then_itself(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret")
+    async with (
+        FaultyEngine(keeps_all, model="m") as engine,
+        sliced(engine, worker_api_key_file=key) as gateway,
+        http() as client,
+    ):
+        body = {"model": "m", "prompt": PROMPT, "max_tokens": 7, "seed": 3, "cache_salt": "mine"}
+        answer = await client.post(gateway.url + PATH, json=body, headers={"x-request-id": "me"})
+        assert answer.status_code == 200
+        # the client is told what the engine says
+        assert answer.json()["usage"]["prompt_tokens_details"] == {"cached_tokens": 4096}
+        assert lengths(engine) == [1024, 2048, 3072, 4096, 5000]
+        *beginnings, whole_one = engine.seen
+        assert whole_one.json() == body
+        for tokens, seen in zip((1024, 2048, 3072, 4096), beginnings, strict=True):
+            assert (seen.method, seen.target) == ("POST", PATH)
+            assert seen.json() == {
+                "model": "m", "prompt": PROMPT[:tokens], "max_tokens": 1, "temperature": 0,
+                "cache_salt": "mine",
+            }  # fmt: skip
+            assert seen.header("x-request-id") == [f"me-{tokens}"]
+            assert seen.header("authorization") == whole_one.header("authorization") == ["Bearer secret"]
+            assert seen.header("content-type") == ["application/json"]
+        await gateway.records(1)
+        # nothing of it was there before its own slices
+        assert counted(gateway, "gateway_cached_tokens_total") == 0
+        assert counted(gateway, "gateway_reported_prompt_tokens_total") == 5000
+        assert (
+            counted(gateway, "gateway_sliced_requests_total"),
+            counted(gateway, "gateway_slices_total"),
+        ) == (
+            1,
+            4,
+        )
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [{"echo": True}, {"prompt_logprobs": 1}, {"prompt": [PROMPT, PROMPT]}, {"prompt": PROMPT[:1999]}],
+)
+async def test_what_goes_in_one_piece(unusual: dict[str, Any]) -> None:
+    async with (
+        FaultyEngine(answers(b'{"choices":[]}'), model="m") as engine,
+        sliced(engine) as gateway,
+        http() as client,
+    ):
+        body = {"model": "m", "prompt": PROMPT, "echo": False, "prompt_logprobs": None, **unusual}
+        assert (await client.post(gateway.url + PATH, json=body)).status_code == 200
+        assert [seen.json() for seen in engine.seen] == [body]
+        await gateway.records(1)
+        assert counted(gateway, "gateway_sliced_requests_total") == 0
+
+
+async def test_a_worker_that_refuses_slices_is_left_alone_with_them() -> None:
+    async with (
+        FaultyEngine(answers(b'{"error":{}}', 404), keeps_all, model="m") as engine,
+        sliced(engine) as gateway,
+        http() as client,
+    ):
+        for _ in range(2):
+            answer = await client.post(gateway.url + PATH, json=BODY)
+            assert answer.status_code == 200
+        assert lengths(engine) == [1024, 5000, 5000]
+
+
+async def test_room_that_was_taken_ends_it() -> None:
+    async with (
+        FaultyEngine(completion(0), completion(1024), completion(512), completion(512), model="m") as engine,
+        sliced(engine) as gateway,
+        http() as client,
+    ):
+        answer = await client.post(gateway.url + PATH, json=BODY)
+        assert answer.status_code == 200
+        assert lengths(engine) == [1024, 2048, 3072, 5000]
+        await gateway.records(1)
+        assert counted(gateway, "gateway_cached_tokens_total") == 0
+
+
+CUT = raw(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{")
+RESET = raw(then="reset")
+"""On a connection that was used before, by a look at its models too, another one is tried."""
+
+
+@pytest.mark.parametrize(("fails", "asked"), [([CUT], [2048]), ([RESET, RESET], [2048, 2048])])
+async def test_where_a_slice_fails_the_request_itself_tells_whether_the_worker_does(
+    fails: list[Script], asked: list[int]
+) -> None:
+    async with (
+        FaultyEngine(completion(0), *fails, keeps_all, model="m") as engine,
+        sliced(engine) as gateway,
+        http() as client,
+    ):
+        answer = await client.post(gateway.url + PATH, json=BODY)
+        assert answer.status_code == 200
+        assert lengths(engine) == [1024, *asked, 5000]
+        await gateway.records(1)
+        assert (gateway.outcomes(), gateway.retries()) == ({"ok": 1}, {})
+        # it is asked for slices again
+        await client.post(gateway.url + PATH, json={"model": "m", "prompt": PROMPT[1:]})
+        assert lengths(engine)[-5:] == [1024, 2048, 3072, 4096, 4999]
+
+
+async def test_another_worker_gets_it_in_slices_of_its_own() -> None:
+    async with (
+        FaultyEngine(RESET, model="m") as broken,
+        FaultyEngine(keeps_all, model="m") as fine,
+        sliced(broken, fine) as gateway,
+        http() as client,
+    ):
+        # the broken one holds its first block, so that it goes there
+        keys = (await gateway.app.router.read(read_prompt(Endpoint.COMPLETIONS, BODY))).keys[0]
+        gateway.app.index.store(WorkerId(broken.url), keys[:64])
+        answer = await client.post(gateway.url + PATH, json=BODY)
+        assert answer.status_code == 200
+        assert lengths(broken) == [2048, 2048, 5000]
+        assert lengths(fine) == [1024, 2048, 3072, 4096, 5000]
+        await gateway.records(1)
+        assert gateway.retries() == {"upstream_error": 1}
+
+
+async def test_a_client_that_leaves_ends_its_slice() -> None:
+    async with (
+        FaultyEngine(completion(0), hangs(), model="m") as engine,
+        sliced(engine) as gateway,
+        http() as client,
+    ):
+        asking = asyncio.create_task(client.post(gateway.url + PATH, json=BODY))
+        async with asyncio.timeout(20):
+            while len(engine.seen) < 2:  # noqa: ASYNC110 - the engine tells nobody of its second script
+                await asyncio.sleep(0.005)
+        asking.cancel()
+        await asyncio.wait_for(engine.gone.wait(), 20)
+        await gateway.records(1)
+        assert gateway.outcomes() == {"cancelled": 1}
+        assert lengths(engine) == [1024, 2048]
+
+
+# -- whose turn it is -------------------------------------------------------------------------------------
+
+
+class Road:
+    """One worker's load, prompts of 5,000 tokens that go there, and what was asked for."""
+
+    def __init__(self, seconds: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.slices = Slices(self.loop.time)
+        self.load = LoadBoard().add(WorkerId("w"))
+        self.seconds = seconds
+        self.asked: list[tuple[str, int]] = []
+
+    def other(self) -> Lease:
+        """A request in one piece that has no answer yet."""
+        return Lease.take(self.load, prompt_tokens=100, matched_tokens=0)
+
+    def enter(self) -> SlicedPrompt:
+        plan = Plan(5000, 0, self.seconds, 1024, 16)
+        lease = Lease.take(
+            self.load, prompt_tokens=5000, matched_tokens=0, yielding_tokens=plan.yields_tokens
+        )
+        return self.slices.enter(Sliced(plan, array("I", PROMPT)), lease)
+
+    def ask(self, name: str, then: Callable[[], Awaitable[None]] | None = None) -> Any:
+        async def ask(tokens: int) -> Usage | None:
+            self.asked.append((name, tokens))
+            if then is not None:
+                await then()
+            return Usage(tokens, 1, max(0, tokens - 1024))
+
+        return ask
+
+
+CUTS: Sequence[int] = (1024, 2048, 3072, 4096)
+
+
+async def test_it_waits_for_others_and_goes_on_when_they_have_their_answers() -> None:
+    road = Road(seconds=4000.0)
+    other, late = road.other(), list[Lease]()
+    prompt = road.enter()
+
+    async def somebody_comes() -> None:
+        if len(road.asked) == 2:
+            late.append(road.other())
+
+    running = asyncio.create_task(prompt.run(road.ask("a", somebody_comes)))
+    await asyncio.sleep(0.1)
+    assert road.asked == []
+    other.first_byte()
+    async with asyncio.timeout(20):
+        while len(road.asked) < 2:  # noqa: ASYNC110 - it looks around by itself
+            await asyncio.sleep(0.005)
+    await asyncio.sleep(0.1)
+    assert road.asked == [("a", 1024), ("a", 2048)]
+    late[0].release()
+    await asyncio.wait_for(running, 20)
+    assert road.asked == [("a", cut) for cut in CUTS]
+    assert (prompt.sent, prompt.computed) == (4, 4096)
+    assert prompt.left_to(Usage(5000, 7, 4096)) == Usage(5000, 7, 0)
+    assert prompt.left_to(Usage(5000, 7, None)) == Usage(5000, 7, None)
+    prompt.over()
+
+
+async def test_it_yields_no_more_than_its_share() -> None:
+    road = Road(seconds=0.4)
+    road.other()
+    prompt = road.enter()
+    began = road.loop.time()
+    await prompt.run(road.ask("a"))
+    # a quarter of its own time; then the rest goes in one piece, which is all of it here
+    assert road.loop.time() - began >= 0.1
+    assert road.asked == []
+    prompt.over()
+
+
+async def test_one_after_the_other_from_first_slice_to_first_byte() -> None:
+    road = Road(seconds=4000.0)
+    first, second = road.enter(), road.enter()
+    await first.run(road.ask("a"))
+    running = asyncio.create_task(second.run(road.ask("b")))
+    await asyncio.sleep(0.1)
+    assert road.asked == [("a", cut) for cut in CUTS]
+    # the first one's answer begins
+    first_lease = first._lease
+    first_lease.first_byte()
+    await asyncio.wait_for(running, 20)
+    assert road.asked[4:] == [("b", cut) for cut in CUTS]
+    first.over()
+    second.over()
+    second.over()
+    second._lease.release()
+    first_lease.release()
+    assert (road.load.waiting_tokens, road.load.yielding_tokens, road.load.requests) == (0, 0, 0)
+
+
+async def test_whoever_gives_up_waiting_for_a_turn_has_none_to_give_back() -> None:
+    road = Road(seconds=4000.0)
+    first = road.enter()
+    await first.run(road.ask("a"))
+    road.seconds = 0.4
+    hasty = road.enter()
+    await hasty.run(road.ask("b"))
+    assert [name for name, _tokens in road.asked] == ["a"] * 4
+    # it is one of the others now, as long as it has no answer
+    hasty.over()
+    hasty._lease.release()
+    road.seconds = 4000.0
+    third = road.enter()
+    running = asyncio.create_task(third.run(road.ask("c")))
+    await asyncio.sleep(0.1)
+    assert not running.done()
+    first.over()
+    first._lease.release()
+    await asyncio.wait_for(running, 20)
+    assert road.asked[4:] == [("c", cut) for cut in CUTS]
+    third.over()
+
+
+async def test_a_slice_that_cannot_be_sent_is_the_last() -> None:
+    road = Road(seconds=4000.0)
+    prompt = road.enter()
+
+    async def refuse(tokens: int) -> Usage | None:
+        raise UpstreamConnectError("w refused the connection")
+
+    await prompt.run(refuse)
+    assert (prompt.sent, prompt.computed) == (0, 0)
+    prompt.over()
