@@ -273,7 +273,9 @@ class ProxyService:
             redactor=call.redactor,
             max_answer=options.max_answer,
         )
-        sliced = None if reads_its_prompt(call.fields) else route.notes.sliced
+        sliced = route.notes.sliced
+        if sliced is not None and reads_its_prompt(call.fields):
+            sliced = None
         ahead = None if sliced is None else self._slices.enter(sliced, route.lease)
         exchange = Exchange(outlet, plan, self._clock, route.lease.first_byte)
         outcome = Outcome.CANCELLED

@@ -41,6 +41,7 @@ class _Price:
     pp: float = 0.0
     ts: float = 0.0
     ps: float = 0.0
+    samples: int = 0
 
     def learn(self, tokens: float, pairs: float, seconds: float) -> None:
         keep, weight = _FLEET_DECAY, 1.0 / seconds
@@ -49,6 +50,7 @@ class _Price:
         self.pp = self.pp * keep + weight * pairs * pairs
         self.ts = self.ts * keep + tokens
         self.ps = self.ps * keep + pairs
+        self.samples += 1
 
     def of(self) -> tuple[float, float]:
         """Seconds a token and a pair, neither below zero."""
@@ -90,13 +92,15 @@ class PrefillRates:
         return sums.tokens / sums.seconds
 
     def seconds(self, worker: WorkerId, tokens: int, pairs: float) -> float | None:
-        """What that many uncached tokens, whose attention reads `pairs`, take the worker by themselves; None
-        until enough was seen."""
-        sums = self._sums.get(worker)
-        if sums is None or sums.samples < MIN_SAMPLES:
+        """What that many uncached tokens, whose attention reads `pairs`, take the worker by themselves; an
+        average one, where it has not been measured. None until enough was seen."""
+        if self._price.samples < MIN_SAMPLES:
             return None
         token, pair = self._price.of()
-        return (token * tokens + pair * pairs) * sums.seconds / (token * sums.tokens + pair * sums.pairs)
+        own, sums = token * tokens + pair * pairs, self._sums.get(worker)
+        if sums is None or sums.samples < MIN_SAMPLES:
+            return own
+        return own * sums.seconds / (token * sums.tokens + pair * sums.pairs)
 
     def relative(self) -> dict[WorkerId, float]:
         """Speed against the median of the workers measured so far; 1.0 within the dead band. Workers not

@@ -115,6 +115,8 @@ def test_seconds_are_by_tokens_and_what_they_attend_to() -> None:
     quick, slow = rates.seconds(A, 100_000, 5e9), rates.seconds(B, 100_000, 5e9)
     assert quick == pytest.approx(2.0 + 15.0, rel=0.02)
     assert slow == pytest.approx(3 * 17.0, rel=0.02)
+    # nobody has measured it: the fleet's own price, between the two
+    assert 17.0 < (rates.seconds(WorkerId("c"), 100_000, 5e9) or 0.0) < 3 * 17.0
     young = PrefillRates()
     for _ in range(MIN_SAMPLES - 1):
         young.observe(A, 1000, 1.0)
