@@ -312,6 +312,9 @@ class GuardedProtocol(HttpToolsProtocol):
         if not cycle.response_complete:
             cycle.more_body = False
             cycle.message_event.set()
+            # an answer below ASGI asks for no more, and nobody who is not read from can be seen to leave
+            if self.flow.read_paused:
+                self.flow.resume_reading()
         if self._soon is not None:
             self._begin_now()
 

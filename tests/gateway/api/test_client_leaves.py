@@ -17,8 +17,8 @@ from tests.gateway.api.rig import serving
 pytestmark = pytest.mark.anyio
 
 
-def request(*, stream: bool) -> bytes:
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": stream})
+def request(*, stream: bool, says: str = "hi") -> bytes:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": says}], "stream": stream})
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
     return (head + body).encode()
 
@@ -65,6 +65,19 @@ async def test_a_client_that_closes_its_sending_side_counts_as_gone() -> None:
         await asyncio.wait_for(engine.gone.wait(), 10)
         assert (await door.records.next()).outcome == Outcome.CANCELLED
         writer.close()
+
+
+@pytest.mark.parametrize("size", [70_000, 1_000_000])
+async def test_who_has_sent_a_long_prompt_is_seen_to_leave(size: int) -> None:
+    """Reading pauses where a body comes quicker than it is taken: it must not stay so."""
+    async with FaultyEngine(hangs()) as engine, serving(engine.url) as door:
+        _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(request(stream=True, says="x" * size))
+        await asyncio.wait_for(engine.arrived.wait(), 10)
+        writer.close()
+        await asyncio.wait_for(engine.gone.wait(), 10)
+        record = await door.records.next()
+        assert (record.status, record.outcome) == (499, Outcome.CANCELLED)
 
 
 OURS = pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
