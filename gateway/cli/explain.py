@@ -38,10 +38,11 @@ def command(body: TextIO, admin_url: str, admin_token: str | None, path: str | N
     if as_json:
         click.echo(json.dumps(answer, indent=2))
         return
-    _show(answer)
+    show(answer)
 
 
-def _show(answer: dict[str, Any]) -> None:
+def show(answer: dict[str, Any]) -> None:
+    """An explanation, as JSON has it."""
     console = tables(160)
     console.print(
         f"model {answer['model']}   {answer['prompt_tokens']} prompt tokens, "
@@ -50,6 +51,8 @@ def _show(answer: dict[str, Any]) -> None:
     )
     if answer.get("not_tokenised"):
         console.print(f"not tokenised: {answer['not_tokenised']}", markup=False)
+    if answer.get("slices", 0) > 1:
+        console.print(f"goes there in {answer['slices']} pieces, the last of them the request itself")
     tokens = ("matched", "uncached", "waiting", "long wait", "decoding", "overflow", "excess")
     table = Table("worker", *tokens, "requests", "speed", "TTFT s", "score", "verdict")
     for row in answer["workers"]:
@@ -58,7 +61,7 @@ def _show(answer: dict[str, Any]) -> None:
             row["worker"],
             str(row["matched_tokens"]),
             str(row["uncached_tokens"]),
-            str(row["waiting_tokens"]),
+            _waiting(row),
             f"{row['long_wait']:.0f}",
             str(row["decoding_tokens"]),
             str(row["overflow_tokens"]),
@@ -75,3 +78,9 @@ def _show(answer: dict[str, Any]) -> None:
             f"matched … excess in tokens; affinity of this prompt: {answer['affinity']:.2f}; "
             f"slack of the fleet: {answer['slack']:.2f}; the formula: docs/architecture.md"
         )
+
+
+def _waiting(row: dict[str, Any]) -> str:
+    """With what yields to whoever has his past there."""
+    yielding = row.get("yielding_tokens", 0)
+    return f"{row['waiting_tokens']}+{yielding}" if yielding else str(row["waiting_tokens"])

@@ -65,6 +65,10 @@ class WorkerLoad:
         return self.waiting_tokens + self.peer_waiting_tokens
 
     @property
+    def all_yielding_tokens(self) -> int:
+        return self.yielding_tokens + self.peer_yielding_tokens
+
+    @property
     def all_decoding_tokens(self) -> int:
         return self.decoding_tokens + self.peer_decoding_tokens
 

@@ -28,6 +28,8 @@ class WorkerView:
     uncached_tokens: int
     requests: int
     waiting_tokens: int
+    yielding_tokens: int
+    """Of prompts in slices there, what whoever comes may pass: it waits before strangers alone."""
     long_wait: float
     """Tokens that the policy adds where a very long prompt waits before this one's past."""
     decoding_tokens: int
@@ -71,6 +73,9 @@ class Explanation:
     """The fleet's, 0…1, which affinity and long waits grow with, where the policy counts them."""
     chosen: str | None
     reason: str
+    slices: int
+    """In how many pieces the prompt would go to the chosen worker, the request itself among them; 0 without
+    one. A breaker's probe, and a request that wants to hear of its prompt, go in one all the same."""
     workers: tuple[WorkerView, ...]
     """Candidates by score, best first, then the others."""
 
@@ -100,8 +105,16 @@ async def explain(router: Router, request: PromptRequest, *, caller: Caller = AN
         slack=_slack(weighing),
         chosen=None if winner is None else weighing.candidates[winner].id,
         reason="" if winner is None else weighing.reason,
+        slices=_slices(router, reading, weighing),
         workers=tuple(sorted(views, key=_best_first)),
     )
+
+
+def _slices(router: Router, reading: Reading, weighing: Weighing) -> int:
+    if weighing.winner is None:
+        return 0
+    sliced = router.sliced(reading, weighing, weighing.winner)
+    return 1 if sliced is None else len(sliced.plan.cuts) + 1
 
 
 def _affinity(reading: Reading, weighing: Weighing) -> float:
@@ -160,6 +173,7 @@ def _view(
         uncached_tokens=uncached,
         requests=load.all_requests,
         waiting_tokens=load.all_waiting_tokens,
+        yielding_tokens=load.all_yielding_tokens,
         long_wait=long_waits.get(worker.id, 0.0),
         decoding_tokens=load.all_decoding_tokens,
         overflow_tokens=overflow_tokens(load, reading.shape) if load.capacity_tokens else 0,

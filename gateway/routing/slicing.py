@@ -60,6 +60,15 @@ class Plan:
             return None
         return (done + self.tokens) // self.block * self.block
 
+    @property
+    def cuts(self) -> list[int]:
+        """All of its slices, by where they end, where nothing comes in between."""
+        found, done = list[int](), self.cached_tokens
+        while (cut := self.next_cut(done)) is not None:
+            found.append(cut)
+            done = cut
+        return found
+
     def hold_s(self, elapsed_s: float, done: int) -> float:
         """How long it may still be held for others, where it came `elapsed_s` ago and `done` tokens are
         there; below zero, it has yielded enough. Its work is taken to go by tokens, which flatters the later

@@ -25,6 +25,7 @@ from gateway.routing.policy import Policy
 from gateway.routing.registry import make_policy
 from gateway.routing.route import Route
 from gateway.routing.router import Router
+from gateway.routing.slicing import NO_SLICING, Slicing
 from gateway.routing.table import PolicyTable
 from gateway.types import BlockKey, CacheScope, WorkerId
 
@@ -76,6 +77,7 @@ class Fleet:
     guards: Guards = field(default_factory=lambda: Guards(breaker=BreakerLimits(failures=3, open_s=5.0)))
     aliases: dict[str, str] = field(default_factory=dict)
     declared: tuple[str, ...] = ()
+    slicing: Slicing = NO_SLICING
 
     def __post_init__(self) -> None:
         self.index = PrefixIndex()
@@ -94,6 +96,7 @@ class Fleet:
             held=lambda: self.index.stats().held,
             admission=self.admission,
             observer=self.watching,
+            slicing=self.slicing,
         )
         self.registry.subscribe(self.router.upkeep)
 

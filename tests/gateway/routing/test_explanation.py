@@ -6,13 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.cli.explain import show
 from gateway.errors import ModelNotFound, UpstreamConnectError
 from gateway.fleet.load import LoadVector
+from gateway.fleet.rates import MIN_SAMPLES
 from gateway.fleet.worker import EngineInfo
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.prompt.engine import EngineEncoder
 from gateway.routing.explain import explain
 from gateway.routing.registry import POLICIES, make_policy
+from gateway.routing.slicing import Slicing
 
 pytestmark = pytest.mark.anyio
 PROMPT = list(range(1000, 1200))
@@ -75,6 +78,61 @@ async def test_a_long_wait_before_its_past_is_shown(fleet: Any) -> None:
     assert [shown[w].long_wait for w in (a, b)] == [5625.0, 0.0]
     # 8 uncached tokens count as a block, with affinity 6 · 0.96 · ⅜
     assert shown[a].score == pytest.approx(89_000 + 5625 + (2 + 2.16) * 16 + 16)
+
+
+LONG = [number % 50_000 for number in range(100_000)]
+MANY = EngineInfo("m", capacity_blocks=20_000)
+
+
+async def test_in_how_many_pieces_a_long_prompt_goes(make_fleet: Any, capsys: Any) -> None:
+    fleet = make_fleet(slicing=Slicing(5.0, 16_000))
+    a, b = (fleet.add(name, MANY) for name in "ab")
+    fleet.store(a, LONG[:20_000])
+
+    async def pieces(tokens: list[int]) -> int:
+        told = await explain(fleet.router, PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[tokens]))
+        assert told.chosen == a
+        return told.slices
+
+    # nobody knows yet how long it takes
+    assert await pieces(LONG) == 1
+    for _ in range(MIN_SAMPLES):
+        fleet.router.rates.observe(a, 10_000, 1.0)
+    # 80,000 tokens are 8 s: to 36,000, 52,000, 68,000 and 84,000, and the last 16,000 with the request itself
+    assert await pieces(LONG) == 5
+    assert "goes there in 5 pieces, the last of them the request itself" in printed(
+        await explain(fleet.router, PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[LONG])), capsys
+    )
+    # 50,000 tokens are the 5 s that one piece may take; of one more the last 18,001 are not worth a cut
+    assert await pieces(LONG[:70_000]) == 1
+    assert await pieces(LONG[:70_001]) == 3
+    # everybody waits, the other one most
+    fleet.board.set_peer_loads("r2", {a: LoadVector(1, 500), b: LoadVector(1, 500_000)})
+    assert await pieces(LONG) == 1
+    for worker in (a, b):
+        fleet.registry.drain(worker)
+    told = await explain(fleet.router, REQUEST)
+    assert (told.chosen, told.slices) == (None, 0)
+    assert "pieces" not in printed(told, capsys)
+
+
+async def test_what_yields_waits_before_strangers_alone(fleet: Any, capsys: Any) -> None:
+    a, b = (fleet.add(name, MANY) for name in "ab")
+    fleet.store(a, PROMPT)
+    fleet.board.set_peer_loads("r2", {w: LoadVector(1, 16_000, 0, 100_000, 84_000) for w in (a, b)})
+    told = await explain(fleet.router, REQUEST)
+    shown = {w.worker: w for w in told.workers}
+    assert [(shown[w].waiting_tokens, shown[w].yielding_tokens) for w in (a, b)] == [(16_000, 84_000)] * 2
+    # 8 uncached tokens count as a block; nobody is without a queue, so affinity is 0
+    assert shown[a].score == 16_000 + 2 * 16 + 16
+    assert "16000+84000" in printed(told, capsys)
+    stranger = await explain(fleet.router, PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT[100:]]))
+    assert [w.score for w in stranger.workers] == [16_000 + 84_000 + 2 * 100 + 16] * 2
+
+
+def printed(told: Any, capsys: Any) -> str:
+    show(msgspec.json.decode(msgspec.json.encode(told)))
+    return str(capsys.readouterr().out)
 
 
 async def test_it_agrees_with_routing_and_leaves_no_trace(fleet: Any) -> None:
