@@ -71,7 +71,6 @@ LATENCY = Board(
                     "Routing decision",
                     "Tokenising, keys, match, score and choice; waiting in the queue included.",
                     "gateway_decision_seconds",
-                    width=6,
                 ),
                 Panel(
                     "Tokenising, p99",
@@ -85,7 +84,6 @@ LATENCY = Board(
                     ),
                     unit="s",
                     lowest=0,
-                    width=6,
                 ),
                 Panel(
                     "Event lag",
@@ -96,7 +94,6 @@ LATENCY = Board(
                     ),
                     unit="s",
                     lowest=0,
-                    width=6,
                 ),
                 Panel(
                     "Retries by reason",
@@ -105,7 +102,19 @@ LATENCY = Board(
                     unit="reqps",
                     lowest=0,
                     quiet=True,
-                    width=6,
+                    width=12,
+                ),
+                Panel(
+                    "Long prompts in slices",
+                    "Requests whose prompt went to its worker in slices, so that others passed, and the slices that "
+                    "were asked for ahead of them (`slice_after`).",
+                    (
+                        Query(per_second("gateway_sliced_requests_total"), "requests"),
+                        Query(per_second("gateway_slices_total"), "slices"),
+                    ),
+                    unit="reqps",
+                    lowest=0,
+                    width=12,
                 ),
             ),
         ),

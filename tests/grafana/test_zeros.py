@@ -128,4 +128,4 @@ def test_a_worker_has_as_many_series_as_the_page_says() -> None:
         app.metrics.per_worker("m", worker.id).end("/v1/chat/completions", outcome, code)
     EventMetrics(app.metrics).batch(worker.id, 1, 0.001)
     (said,) = re.findall(r"A worker has (\d+) series", PAGE.read_text())
-    assert (idle, len(samples(app)) - before) == (178, int(said))
+    assert (idle, len(samples(app)) - before) == (180, int(said))
