@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.planning.result import Advice
+from gateway.planning.roofline import ttft_estimate
 
 if TYPE_CHECKING:
     from gateway.planning.planner import Deployment
@@ -15,6 +16,9 @@ _PARTS = 2
 that begin alike and come together as many are computed side by side as there are parts."""
 _LEAST = 512
 """Below some hundred tokens a step is spent on reading weights."""
+
+SLICED = 20_000
+"""New tokens beyond which the gateway would cut a prompt in two and more, with slices of their usual size."""
 
 
 def threshold(deployment: Deployment, max_model_len: int) -> int | None:
@@ -40,6 +44,16 @@ def advise(deployment: Deployment, max_model_len: int) -> list[Advice]:
             reason=f"a prompt of {longest:,} tokens takes {-(-longest // step)} whole steps of {step:,}, and"
             f" who comes meanwhile waits for them; with at most {value:,} of a step for one of several,"
             " short prompts pass it (vLLM; 0.32 leaves a prompt that is alone the whole step). No smaller: of"
-            " prompts that begin alike and come together more would compute the same side by side",
+            " prompts that begin alike and come together more would compute the same side by side"
+            + _without_the_flag(deployment, longest),
         )
     ]
+
+
+def _without_the_flag(deployment: Deployment, longest: int) -> str:
+    """What the gateway does for engines that have no such flag, where it would."""
+    target = deployment.workload.ttft_target
+    if longest <= SLICED or (target is not None and ttft_estimate(deployment, longest, 0) <= target):
+        return ""
+    after = "SECONDS" if target is None else f"{target:g}"
+    return f". An engine without such a flag: the gateway's --slice-after {after} sends it in slices"

@@ -8,10 +8,16 @@ import msgspec
 import pytest
 
 from gateway.errors import InvalidRequest
+from gateway.fleet.load import WorkerLoad
 from gateway.planning import Catalog, DoesNotFit, Plan, PlanRequest, plan
 from gateway.planning.budget import activation_bytes, batched_tokens
+from gateway.planning.long_prompts import SLICED
 from gateway.planning.precision import KV, WEIGHTS, weight_sizes
 from gateway.planning.roofline import Speed, decode_seconds, prefill_flops, prefill_seconds
+from gateway.routing.slicing import Slicing
+from gateway.routing.slicing import plan as plan_slices
+from gateway.settings import Settings
+from gateway.types import WorkerId
 
 GIB = 2**30
 CATALOG = Catalog.builtin()
@@ -298,31 +304,59 @@ def test_flags_and_chart_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "fields", "value", "steps"),
+    ("gpu", "fields", "value", "steps", "slices"),
     [
-        # questions of 2,000 new tokens beside documents of 15,000: 7.3 steps of 2,048
-        ("l4", {"scenario": "document-qa"}, "1024", "8 whole steps of 2,048"),
+        # questions of 2,000 new tokens beside documents of 15,000: 7.3 steps of 2,048, one slice
+        ("l4", {"scenario": "document-qa"}, "1024", "8 whole steps of 2,048", ""),
         # sessions that are mostly cached beside first prompts of 120,000: 14.6 steps of 8,192
         (
             "h100",
             {"input_mean": 50_000, "input_longest": 120_000, "prefix": 45_000, "concurrency": 16},
             "4096",
             "15 whole steps of 8,192",
+            "the gateway's --slice-after 0.5 sends it in slices",
+        ),
+        # 120,000 tokens would take some 12 s, and are in time
+        (
+            "h100",
+            {
+                "input_mean": 50_000,
+                "input_longest": 120_000,
+                "prefix": 45_000,
+                "concurrency": 16,
+                "ttft_target": 15.0,
+            },
+            "4096",
+            "15 whole steps of 8,192",
+            "",
         ),
     ],
 )
 def test_long_prompts_among_short_ones_are_bounded(
-    gpu: str, fields: dict[str, Any], value: str, steps: str
+    gpu: str, fields: dict[str, Any], value: str, steps: str, slices: str
 ) -> None:
     found = planned("llama-3.1-8b", gpu, **fields)
     told, reason = advice(found, "long-prefill-token-threshold")
     assert told == value
     assert steps in reason
+    assert slices in reason if slices else "slice" not in reason
     assert f"--long-prefill-token-threshold {value}" in found.flags.vllm
     args = msgspec.yaml.decode(found.flags.values)["engine"]["args"]
     assert f"--long-prefill-token-threshold={value}" in args
     # the flag is vLLM's
     assert not any("long-prefill" in flag for flag in found.flags.sglang)
+
+
+def test_prompts_are_cut_from_where_the_gateway_would() -> None:
+    slicing, load = Slicing(1.0, Settings().slice_tokens), WorkerLoad(WorkerId("a"), capacity_tokens=10**6)
+
+    def cut(new: int) -> bool:
+        found = plan_slices(
+            slicing, prompt_tokens=new, matched_tokens=0, seconds=2.0, block=16, load=load, loads=[load]
+        )
+        return found is not None
+
+    assert (cut(SLICED), cut(SLICED + 1)) == (False, True)
 
 
 @pytest.mark.parametrize(
