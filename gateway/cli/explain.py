@@ -52,7 +52,7 @@ def show(answer: dict[str, Any]) -> None:
     if answer.get("not_tokenised"):
         console.print(f"not tokenised: {answer['not_tokenised']}", markup=False)
     if answer.get("slices", 0) > 1:
-        console.print(f"goes there in {answer['slices']} pieces, the last of them the request itself")
+        console.print(f"goes to its worker in {answer['slices']} pieces, the last of them the request itself")
     tokens = ("matched", "uncached", "waiting", "long wait", "decoding", "overflow", "excess")
     table = Table("worker", *tokens, "requests", "speed", "TTFT s", "score", "verdict")
     for row in answer["workers"]:

@@ -100,7 +100,7 @@ async def test_in_how_many_pieces_a_long_prompt_goes(make_fleet: Any, capsys: An
         fleet.router.rates.observe(a, 10_000, 1.0)
     # 80,000 tokens are 8 s: to 36,000, 52,000, 68,000 and 84,000, and the last 16,000 with the request itself
     assert await pieces(LONG) == 5
-    assert "goes there in 5 pieces, the last of them the request itself" in printed(
+    assert "goes to its worker in 5 pieces, the last of them the request itself" in printed(
         await explain(fleet.router, PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[LONG])), capsys
     )
     # 50,000 tokens are the 5 s that one piece may take; of one more the last 18,001 are not worth a cut
