@@ -175,10 +175,9 @@ class Simulation:
             self._tell_placement(replica, decision, full, now)
         sliced = self._sliced[replica.name]
         if decision.slices is not None:
-            sliced.begin(number, decision.worker, decision.slices, now)
+            sliced.begin(number, decision.worker, decision.slices, decision.route, now)
             return
-        sliced.whole(number, decision.worker)
-        self._send(number, None, now)
+        sliced.whole(number, decision.worker, decision.route, now)
 
     def _send(self, number: int, tokens: int | None, now: float) -> None:
         """To its worker: the first `tokens` of the prompt, or the request itself."""

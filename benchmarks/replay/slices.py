@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks.replay.engines import Timeline
+from gateway.routing.route import Route
 from gateway.routing.slicing import Plan
 
 Send = Callable[[int, int | None, float], None]
@@ -27,11 +28,22 @@ class Yielding:
     plan: Plan
     began: float
     done: int
+    route: Route
     computed: int = 0
     """Tokens that its slices took."""
     under_way: bool = False
     whole: bool = False
     """It has yielded enough, or the engine keeps nothing of it: the rest goes in one piece."""
+    followers: list[tuple[int, int]] = field(default_factory=list)
+    """Requests that were promised so many of its tokens."""
+
+    def owes(self, route: Route) -> bool:
+        """As `gateway.api.slices.SlicedPrompt` does."""
+        keys, own, unit = route.keys[0], self.route.keys[0], route.notes.unit
+        blocks = min(route.matched_tokens // unit, len(own))
+        if blocks * unit <= self.done or blocks <= route.notes.held_blocks:
+            return False
+        return keys[blocks - 1] == own[blocks - 1]
 
 
 @dataclass(slots=True)
@@ -51,12 +63,18 @@ class SlicedPrompts:
         self._timeline = timeline
         self._send = send
 
-    def whole(self, number: int, worker: int) -> None:
+    def whole(self, number: int, worker: int, route: Route, now: float) -> None:
         """Another request is asked, in one piece."""
-        self._queues[worker].others.add(number)
+        queue = self._queues[worker]
+        ahead = next((one for one in queue.yielding if one.owes(route)), None)
+        if ahead is not None:
+            ahead.followers.append((route.matched_tokens, number))
+            return
+        queue.others.add(number)
+        self._send(number, None, now)
 
-    def begin(self, number: int, worker: int, plan: Plan, now: float) -> None:
-        one = Yielding(number, worker, plan, now, plan.cached_tokens)
+    def begin(self, number: int, worker: int, plan: Plan, route: Route, now: float) -> None:
+        one = Yielding(number, worker, plan, now, plan.cached_tokens, route)
         self._by_number[number] = one
         self._queues[worker].yielding.append(one)
         self._timeline.at(now + one.plan.hold_s(0.0, one.done), lambda then: self._enough(one, then))
@@ -70,6 +88,7 @@ class SlicedPrompts:
         if one.done - cached >= 2 * one.plan.block:
             one.whole = True  # somebody needed the room
         one.done = tokens
+        self._let_go(one, tokens, now)
         left = one.plan.hold_s(now - one.began, tokens)
         self._timeline.at(now + max(0.0, left), lambda then: self._enough(one, then))
         self._go_on(one.worker, now)
@@ -81,8 +100,17 @@ class SlicedPrompts:
         one = self._by_number.pop(number, None)
         if one is not None:
             queue.yielding.remove(one)
+            self._let_go(one, one.plan.prompt_tokens, now)
         self._go_on(worker, now)
         return 0 if one is None else one.computed
+
+    def _let_go(self, one: Yielding, done: int, now: float) -> None:
+        """Those who were promised no more than that."""
+        going = [number for tokens, number in one.followers if tokens <= done]
+        one.followers = [(tokens, number) for tokens, number in one.followers if tokens > done]
+        for number in going:
+            self._queues[one.worker].others.add(number)
+            self._send(number, None, now)
 
     def _enough(self, one: Yielding, now: float) -> None:
         """It may have yielded as long as it has to."""

@@ -32,7 +32,7 @@ from gateway.api.pages import Pages
 from gateway.api.record import Recorder, Story
 from gateway.api.response_pins import Pin, ResponsePins, named_response, without_a_model
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
-from gateway.api.slices import Slices, ask_for_beginning, beginning_of, reads_its_prompt
+from gateway.api.slices import Beginnings, Slices, ask_for_beginning, reads_its_prompt
 from gateway.api.tracing import Trace, Tracer
 from gateway.errors import (
     ClientError,
@@ -276,19 +276,22 @@ class ProxyService:
         sliced = route.notes.sliced
         if sliced is not None and reads_its_prompt(call.fields):
             sliced = None
-        ahead = None if sliced is None else self._slices.enter(sliced, route.lease)
+        ahead = None if sliced is None else self._slices.enter(sliced, route)
+        followed = False
         exchange = Exchange(outlet, plan, self._clock, route.lease.first_byte)
         outcome = Outcome.CANCELLED
         began = self._clock()
         try:
             request = self._request(call, route, identifier, story.trace_headers)
-            if ahead is not None and sliced is not None:
+            if ahead is None and self._slices.queues:
+                followed = await self._slices.follow(route, deadline)
+            elif ahead is not None and sliced is not None:
                 await ahead.run(
                     partial(
                         ask_for_beginning,
                         self._client,
                         route.url,
-                        beginning_of(request, sliced, route.model, call.prompt.cache_salt),
+                        Beginnings(request, sliced, route.model, call.prompt.cache_salt),
                         options.timeouts,
                         deadline,
                     )
@@ -307,7 +310,7 @@ class ProxyService:
             outcome = Outcome.INTERNAL
             raise
         finally:
-            first = exchange.first_byte_at if exchange.streamed else None
+            first = exchange.first_byte_at if exchange.streamed and not followed else None
             if ahead is not None:
                 ahead.over()
                 exchange.usage, first = ahead.left_to(exchange.usage), None

@@ -2,7 +2,8 @@
 asks for one beginning after the other, and says what they computed.
 
 At one worker one prompt is sliced at a time, in order of arrival. It is held while other requests of this
-gateway have no first token there; requests of other replicas are only met in the engine's own queue.
+gateway have no first token there; requests of other replicas are only met in the engine's own queue. Whoever
+was promised a part of such a prompt that is not there yet does not pass it: that would be computed twice.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
 from gateway.errors import UpstreamError
 from gateway.fleet.load import Lease
+from gateway.routing.route import Route
 from gateway.routing.slicing import Plan, Sliced
 from gateway.types import Clock, Usage, WorkerId
 from gateway.upstream.client import UpstreamClient
@@ -66,7 +69,7 @@ class _Queue:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     tokens: int = 0
     """What of those that wait there belongs to prompts in slices."""
-    prompts: int = 0
+    prompts: list[SlicedPrompt] = field(default_factory=list)
 
 
 class Slices:
@@ -74,22 +77,36 @@ class Slices:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._queues: dict[WorkerId, _Queue] = {}
+        self.queues: dict[WorkerId, _Queue] = {}
+        """Where there are any. To be read only."""
         self._refused: dict[WorkerId, float] = {}
         """Until when."""
 
-    def enter(self, sliced: Sliced, lease: Lease) -> SlicedPrompt:
+    def enter(self, sliced: Sliced, route: Route) -> SlicedPrompt:
         """Whoever enters calls `over` on every exit."""
-        queue = self._queues.setdefault(lease.worker, _Queue())
-        queue.tokens += lease.uncached_tokens
-        queue.prompts += 1
-        return SlicedPrompt(self, queue, sliced.plan, lease, self._clock)
+        queue = self.queues.setdefault(route.worker, _Queue())
+        queue.tokens += route.lease.uncached_tokens
+        prompt = SlicedPrompt(self, queue, sliced.plan, route, self._clock)
+        queue.prompts.append(prompt)
+        return prompt
 
-    def leave(self, lease: Lease, queue: _Queue) -> None:
+    def leave(self, prompt: SlicedPrompt, lease: Lease, queue: _Queue) -> None:
         queue.tokens -= lease.uncached_tokens
-        queue.prompts -= 1
+        queue.prompts.remove(prompt)
         if not queue.prompts:
-            del self._queues[lease.worker]
+            del self.queues[lease.worker]
+
+    async def follow(self, route: Route, deadline: float) -> bool:
+        """Waits until what this one was promised of prompts in slices is there, and no longer than to the
+        `deadline`, on the loop's clock. False: nothing was."""
+        queue = self.queues.get(route.worker)
+        ahead = None if queue is None else next((p for p in queue.prompts if p.owes(route)), None)
+        if queue is None or ahead is None:
+            return False
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await ahead.reach(route.matched_tokens, route.lease.uncached_tokens)
+        return True
 
     def takes(self, worker: WorkerId) -> bool:
         return self._clock() >= self._refused.get(worker, 0.0)
@@ -108,13 +125,17 @@ class SlicedPrompt:
     sent = 0
     """Slices."""
 
-    def __init__(self, slices: Slices, queue: _Queue, plan: Plan, lease: Lease, clock: Clock) -> None:
+    def __init__(self, slices: Slices, queue: _Queue, plan: Plan, route: Route, clock: Clock) -> None:
         self._slices = slices
         self._queue = queue
         self._plan = plan
-        self._lease = lease
+        self._keys = route.keys[0]
+        self._lease = lease = route.lease
         self._clock = clock
         self._began = clock()
+        self._done = plan.cached_tokens
+        self._followers: list[tuple[int, int, asyncio.Future[None]]] = []
+        """From how many tokens on each can go, and what it has of its own."""
         self._has_turn = self._is_over = False
         lease.on_first_byte = self.over
 
@@ -125,17 +146,47 @@ class SlicedPrompt:
         self._is_over = True
         if self._has_turn:
             self._queue.turn.release()
-        self._slices.leave(self._lease, self._queue)
+        self._slices.leave(self, self._lease, self._queue)
+        self._let_go()
+
+    def owes(self, route: Route) -> bool:
+        """That one was promised a part of this prompt that is not there yet."""
+        unit = route.notes.unit
+        blocks = min(route.matched_tokens // unit, len(self._keys))
+        if blocks * unit <= self._done or blocks <= route.notes.held_blocks or len(route.keys) != 1:
+            return False
+        return route.keys[0][blocks - 1] == self._keys[blocks - 1]
+
+    async def reach(self, tokens: int, uncached_tokens: int) -> None:
+        """Until so many of its tokens are there, or its answer has begun. It does not yield meanwhile to
+        whoever waits for that, with `uncached_tokens` of its own."""
+        follower = asyncio.get_running_loop().create_future()
+        self._followers.append((tokens, uncached_tokens, follower))
+        self._queue.tokens += uncached_tokens
+        try:
+            await follower
+        finally:
+            if follower.cancelled():
+                self._queue.tokens -= uncached_tokens
+
+    def _let_go(self) -> None:
+        staying = []
+        for tokens, uncached_tokens, follower in self._followers:
+            if not self._is_over and tokens > self._done:
+                staying.append((tokens, uncached_tokens, follower))
+            elif not follower.done():
+                self._queue.tokens -= uncached_tokens
+                follower.set_result(None)
+        self._followers = staying
 
     async def run(self, ask: Ask) -> None:
         """Returns when the request itself is to be sent. Raises nothing of its own: where a slice fails, that
         will tell whether the worker does."""
         plan, worker = self._plan, self._lease.worker
-        done = plan.cached_tokens
-        if not self._slices.takes(worker) or not await self._turn(done):
+        if not self._slices.takes(worker) or not await self._turn():
             return
-        while (tokens := plan.next_cut(done)) is not None:
-            if not await self._others(done):
+        while (tokens := plan.next_cut(self._done)) is not None:
+            if not await self._others():
                 return
             try:
                 usage = await ask(tokens)
@@ -149,10 +200,11 @@ class SlicedPrompt:
             cached = usage.cached_tokens or 0
             self.sent += 1
             self.computed += max(0, tokens - cached)
-            if done - cached >= 2 * plan.block:
+            if self._done - cached >= 2 * plan.block:
                 return  # somebody needed the room, and the next slice would compute it all again
-            done = tokens
-        await self._others(done)
+            self._done = tokens
+            self._let_go()
+        await self._others()
 
     def left_to(self, usage: Usage | None) -> Usage | None:
         """What the answer's own usage says, without what its slices had computed for it."""
@@ -160,59 +212,76 @@ class SlicedPrompt:
             return usage
         return msgspec.structs.replace(usage, cached_tokens=max(0, usage.cached_tokens - self.computed))
 
-    async def _turn(self, done: int) -> bool:
+    async def _turn(self) -> bool:
         """False where it has yielded enough before its turn came."""
         try:
-            async with asyncio.timeout(max(0.0, self._left(done))):
+            async with asyncio.timeout(max(0.0, self._left())):
                 await self._queue.turn.acquire()
         except TimeoutError:
             return False
         self._has_turn = True
         return True
 
-    async def _others(self, done: int) -> bool:
+    async def _others(self) -> bool:
         """Waits until nobody else does; False where it has yielded enough."""
-        while (left := self._left(done)) > 0:
+        while (left := self._left()) > 0:
             if self._lease.load.waiting_tokens <= self._queue.tokens:
                 return True
             await asyncio.sleep(min(LOOK_S, left))
         return False
 
-    def _left(self, done: int) -> float:
-        return self._plan.hold_s(self._clock() - self._began, done)
+    def _left(self) -> float:
+        return self._plan.hold_s(self._clock() - self._began, self._done)
 
 
 async def ask_for_beginning(
     client: UpstreamClient,
     url: str,
-    beginning: Callable[[int], UpstreamRequest],
+    beginnings: Beginnings,
     timeouts: Timeouts,
     deadline: float,
     tokens: int,
 ) -> Usage | None:
-    """Raises UpstreamError."""
+    """Raises UpstreamError, also where the worker has too much to do."""
     answer = BeginningAnswer()
-    await client.exchange(url, beginning(tokens), answer, timeouts, deadline)
+    await client.exchange(url, beginnings.request(tokens), answer, timeouts, deadline)
+    if answer.status == 429 or answer.status >= 500:
+        raise UpstreamError(f"it answered {answer.status}")
     return answer.usage
 
 
-def beginning_of(
-    request: UpstreamRequest, sliced: Sliced, model: str, salt: str
-) -> Callable[[int], UpstreamRequest]:
+class Beginnings:
     """Completions of the first so many tokens of `request`'s prompt, with the headers of that one."""
-    fields: dict[str, object] = {"model": model, "max_tokens": 1, "temperature": 0}
-    if salt:
-        fields["cache_salt"] = salt
 
-    def beginning(tokens: int) -> UpstreamRequest:
+    def __init__(self, request: UpstreamRequest, sliced: Sliced, model: str, salt: str) -> None:
+        fields: dict[str, object] = {"model": model, "max_tokens": 1, "temperature": 0}
+        if salt:
+            fields["cache_salt"] = salt
+        self._request = request
+        self._ids = sliced.ids
+        self._head = msgspec.json.encode(fields)[:-1] + b',"prompt":['
+        self._text = b""
+        """Of the tokens that were asked for before: each slice costs the loop its own alone."""
+        self._written = 0
+
+    def request(self, tokens: int) -> UpstreamRequest:
+        """`tokens` are more each time."""
+        more = msgspec.json.encode(self._ids[self._written : tokens].tolist())[1:-1]
+        self._text, self._written = (self._text + b"," + more if self._text else more), tokens
+        request = self._request
         headers = [
             (name, b"%s-%d" % (value, tokens) if name == b"x-request-id" else value)
             for name, value in request.headers
         ]
-        body = msgspec.json.encode(fields | {"prompt": sliced.ids[:tokens].tolist()})
-        return UpstreamRequest(b"POST", b"/v1/completions", headers, body, written=request.written)
-
-    return beginning
+        return UpstreamRequest(
+            b"POST",
+            b"/v1/completions",
+            headers,
+            self._head + self._text + b"]}",
+            # the time that it may take to begin is that of the request itself
+            request.streamed,
+            request.written,
+        )
 
 
 def reads_its_prompt(fields: Mapping[str, object] | None) -> bool:

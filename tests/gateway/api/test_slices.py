@@ -19,8 +19,9 @@ from gateway.fleet.load import Lease, LoadBoard
 from gateway.fleet.rates import MIN_SAMPLES
 from gateway.prompt.base import Endpoint
 from gateway.prompt.reader import read_prompt
+from gateway.routing.route import Notes, Route
 from gateway.routing.slicing import Plan, Sliced
-from gateway.types import Usage, WorkerId
+from gateway.types import BlockKey, Usage, WorkerId
 from tests.faults import FaultyEngine, Script, Seen, Turn, answers, hangs, raw
 from tests.gateway.api.rig import http
 from tests.gateway.api.whole import Whole, whole
@@ -157,6 +158,19 @@ async def test_a_worker_that_refuses_slices_is_left_alone_with_them() -> None:
         assert lengths(engine) == [1024, 5000, 5000]
 
 
+@pytest.mark.parametrize("status", [429, 503])
+async def test_one_that_has_too_much_to_do_is_asked_again(status: int) -> None:
+    async with (
+        FaultyEngine(completion(0), answers(b"{}", status), keeps_all, model="m") as engine,
+        sliced(engine) as gateway,
+        http() as client,
+    ):
+        for prompt in (PROMPT, PROMPT[1:]):
+            answer = await client.post(gateway.url + PATH, json={"model": "m", "prompt": prompt})
+            assert answer.status_code == 200
+        assert lengths(engine) == [1024, 2048, 5000, 1024, 2048, 3072, 4096, 4999]
+
+
 async def test_room_that_was_taken_ends_it() -> None:
     async with (
         FaultyEngine(completion(0), completion(1024), completion(512), completion(512), model="m") as engine,
@@ -232,6 +246,9 @@ async def test_a_client_that_leaves_ends_its_slice() -> None:
 # -- whose turn it is -------------------------------------------------------------------------------------
 
 
+KEYS = range(7000, 7312)
+
+
 class Road:
     """One worker's load, prompts of 5,000 tokens that go there, and what was asked for."""
 
@@ -251,7 +268,13 @@ class Road:
         lease = Lease.take(
             self.load, prompt_tokens=5000, matched_tokens=0, yielding_tokens=plan.yields_tokens
         )
-        return self.slices.enter(Sliced(plan, array("I", PROMPT)), lease)
+        return self.slices.enter(Sliced(plan, array("I", PROMPT)), self.route(lease))
+
+    def route(self, lease: Lease, matched: int = 0, held: int = 0, keys: Sequence[int] = KEYS) -> Route:
+        return Route(
+            lease.worker, "", "m", lease, 5000, matched, matched, [[BlockKey(key) for key in keys]], "match",
+            notes=Notes(held_blocks=held),
+        )  # fmt: skip
 
     def ask(self, name: str, then: Callable[[], Awaitable[None]] | None = None) -> Any:
         async def ask(tokens: int) -> Usage | None:
@@ -261,6 +284,60 @@ class Road:
             return Usage(tokens, 1, max(0, tokens - 1024))
 
         return ask
+
+
+async def test_who_was_promised_a_part_of_it_follows_and_is_nobody_to_yield_to() -> None:
+    road = Road(seconds=4000.0)
+    prompt, gates = road.enter(), [asyncio.Event() for _ in CUTS]
+    deadline = road.loop.time() + 60
+
+    async def next_gate() -> None:
+        await gates[len(road.asked) - 1].wait()
+
+    async def asked(count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(road.asked) < count:  # noqa: ASYNC110 - it looks around by itself
+                await asyncio.sleep(0.005)
+
+    def lease(matched: int) -> Lease:
+        return Lease.take(road.load, prompt_tokens=5000, matched_tokens=matched)
+
+    def follow(lease: Lease, matched: int, **other: Any) -> asyncio.Task[bool]:
+        return asyncio.create_task(road.slices.follow(road.route(lease, matched, **other), deadline))
+
+    # what it has from others, and another prompt: nothing to wait for
+    for other in ({"held": 100}, {"keys": [key + 1 for key in KEYS]}):
+        free = lease(1600)
+        assert not await follow(free, 1600, **other)
+        free.release()
+    running = asyncio.create_task(prompt.run(road.ask("a", next_gate)))
+    of_short = lease(1600)
+    short, long = follow(of_short, 1600), follow(lease(4992), 4992)
+    await asked(1)
+    gates[0].set()
+    await asked(2)
+    assert not short.done()
+    gates[1].set()
+    assert await asyncio.wait_for(short, 20)
+    # it is somebody to yield to from now on, until it has its answer
+    await asyncio.sleep(0.1)
+    assert len(road.asked) == 2
+    of_short.first_byte()
+    await asked(3)
+    for gate in gates:
+        gate.set()
+    await asyncio.wait_for(running, 20)
+    assert (road.asked, long.done()) == ([("a", cut) for cut in CUTS], False)
+    prompt.over()
+    assert await asyncio.wait_for(long, 20)
+
+
+async def test_nobody_follows_for_longer_than_it_has() -> None:
+    road = Road(seconds=4000.0)
+    prompt = road.enter()
+    lease = Lease.take(road.load, prompt_tokens=5000, matched_tokens=1600)
+    assert await road.slices.follow(road.route(lease, 1600), road.loop.time() + 0.05)
+    prompt.over()
 
 
 CUTS: Sequence[int] = (1024, 2048, 3072, 4096)
