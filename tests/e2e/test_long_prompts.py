@@ -105,6 +105,20 @@ async def test_with_slices_they_pass(slicing: Fleet) -> None:
     assert slicing.metric("gateway_slices_total") == 7
 
 
+async def test_a_burst_of_siblings_waits_for_the_first_and_computes_nothing_twice(slicing: Fleet) -> None:
+    random = Random(3)
+    before = {name: slicing.metric(f"gateway_{name}_total") for name in ("slices", "promise_drift_tokens")}
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        document = tokens(random, LONG - 512)
+        asked = [ask(client, slicing, document + tokens(random, 512)) for _ in range(5)]
+        first, *others = await asyncio.gather(*asked)
+    # 7,488 tokens are 468 blocks
+    assert sorted(one.matched for one in [first, *others]) == [0, 7488, 7488, 7488, 7488]
+    assert [one.cached for one in [first, *others] if one.matched] == [7488] * 4
+    assert slicing.metric("gateway_slices_total") - before["slices"] == 7
+    assert slicing.metric("gateway_promise_drift_tokens_total") == before["promise_drift_tokens"]
+
+
 async def test_without_they_wait(whole: Fleet) -> None:
     long, behind, _prompt = await a_long_one_and_two_behind(whole, seed=2)
     assert behind[0].first_at >= long.first_at
