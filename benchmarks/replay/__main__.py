@@ -98,6 +98,12 @@ class BadInput(click.ClickException):
     default=0.0,
     help="Seconds; refuse whose first token is expected later. 0: nobody.",
 )
+@click.option(
+    "--slice-after",
+    type=Finite(min=0),
+    default=0.0,
+    help="Seconds; prompts that take longer by themselves are sent in slices. 0: none.",
+)
 @click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first so many requests.")
 @click.option("--limit", type=click.IntRange(min=1), default=None, help="Only the first so many requests.")
 @click.option(
@@ -127,6 +133,7 @@ def main(
     slo_ttft: float,
     slo_tpot: float,
     max_ttft: float,
+    slice_after: float,
     skip: int,
     limit: int | None,
     longest: int,
@@ -157,6 +164,7 @@ def main(
             slo_ttft_s=slo_ttft,
             slo_tpot_s=slo_tpot,
             max_ttft_s=max_ttft,
+            slice_after_s=slice_after,
         )
         for rate in rates
         for name in names

@@ -13,6 +13,8 @@ from benchmarks.replay.report import number
 
 Point = tuple[str, int, int, float, str]
 """Trace, workers, blocks a worker, requests a second, profile."""
+Kind = tuple[str, int, bool, float, float]
+"""Policy, replicas, whether they share, seconds after which requests are refused and prompts sliced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Line:
     replicas: int
     shared: bool
     max_ttft_s: float
+    slice_after_s: float
     default: bool
     seeds: int
     hit_rate: float
@@ -74,12 +77,13 @@ def grouped(rows: Sequence[Row]) -> dict[Point, list[Row]]:
 
 def lines(rows: Sequence[Row]) -> list[Line]:
     """Of one point, in the order in which the policies appear."""
-    by_name: dict[tuple[str, int, bool, float], list[Row]] = {}
+    by_name: dict[Kind, list[Row]] = {}
     for row in rows:
-        most = number(row, "max_ttft_s") if "max_ttft_s" in row else 0.0
-        key = (str(row["policy"]), int(number(row, "replicas")), bool(row["shared"]), most)
-        by_name.setdefault(key, []).append(row)
-    return [_line(*key, own) for key, own in by_name.items()]
+        # rows of earlier runs may lack these two
+        most, after = (number(row, name) if name in row else 0.0 for name in ("max_ttft_s", "slice_after_s"))
+        kind = (str(row["policy"]), int(number(row, "replicas")), bool(row["shared"]), most, after)
+        by_name.setdefault(kind, []).append(row)
+    return [_line(kind, own) for kind, own in by_name.items()]
 
 
 def only(found: Sequence[Line], policy: str) -> Line:
@@ -94,13 +98,15 @@ def baselines(found: Sequence[Line]) -> list[Line]:
     ]
 
 
-def _line(policy: str, replicas: int, shared: bool, max_ttft_s: float, rows: Sequence[Row]) -> Line:
+def _line(kind: Kind, rows: Sequence[Row]) -> Line:
+    policy, replicas, shared, max_ttft_s, slice_after_s = kind
     p99 = _ratios(rows, "ttft_p99_s", "floor_ttft_p99_s")
     return Line(
         policy=policy,
         replicas=replicas,
         shared=shared,
         max_ttft_s=max_ttft_s,
+        slice_after_s=slice_after_s,
         default=bool(rows[0]["default"]),
         seeds=len(rows),
         hit_rate=_mean(rows, "hit_rate"),

@@ -56,6 +56,10 @@ BEST = ("product", "additive", "session_affinity", "tree_threshold", "prefix_gat
 """Those baselines that are within 2 % of the best one at any point of the usual engines, be it in p50, p99 or
 goodput."""
 STRONG = (FLOOR, DEFAULT, *BEST, PATIENT)
+BALANCED = f"{DEFAULT}:balance_weight=1"
+"""The default with twice its weight on balance."""
+SLICED_AFTER_S = 5.0
+"""The goodput's: who takes longer by himself is late for it anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +78,14 @@ class Experiment:
     profiles: Sequence[str] = (ENGINES,)
     """Of all workers; each is a fleet of its own."""
     beside: str = ""
-    """The experiment whose fleets have other engines and are the same otherwise."""
+    """The experiment whose fleets have other engines, or prompts in one piece, and are the same otherwise.
+    Baselines that are not computed here are that one's, where the engines are the same."""
     replicas: Sequence[tuple[int, bool]] = ((1, True),)
     """How many, and whether they share what they know."""
     limits: Sequence[float] = (0.0,)
     """Seconds to the first token beyond which a request is refused; 0: none is."""
+    slice_after_s: float = 0.0
+    """Prompts that take longer by themselves go to their worker in slices; 0: none."""
 
     def points(self) -> list[tuple[Source, list[Case]]]:
         return [
@@ -93,7 +100,18 @@ class Experiment:
 
     def _cases(self, blocks: int, rate: float, seed: int, profile: str) -> list[Case]:
         return [
-            Case(policy, self.workers, blocks, rate, profile, replicas, shared, seed, max_ttft_s=most)
+            Case(
+                policy,
+                self.workers,
+                blocks,
+                rate,
+                profile,
+                replicas,
+                shared,
+                seed,
+                max_ttft_s=most,
+                slice_after_s=self.slice_after_s,
+            )
             for (replicas, shared), most, policy in product(self.replicas, self.limits, self.policies)
             # the floor has no gateway
             if policy != FLOOR or (replicas, shared, most) == (*self.replicas[0], self.limits[0])
@@ -122,6 +140,7 @@ def full() -> Mapping[str, Experiment]:
             "replicas-agentic": _replicas(code, 4.0),
             "mixed": Experiment(talk, 8, (1700,), (5,), profiles=("h100-8b*4+a100-8b*4",)),
             **_passing(talk, code),
+            **_sliced(talk, code),
         }
     )
 
@@ -158,6 +177,27 @@ def _passing(talk: Source, code: Source) -> dict[str, Experiment]:
         "passing-thresholds": Experiment(
             code, 8, (1700, 3400), (5,), few, seeds, profiles=thresholds, beside="agentic-8"
         ),
+    }
+
+
+def _sliced(talk: Source, code: Source) -> dict[str, Experiment]:
+    """Prompts in slices, beside prompts in one piece."""
+
+    def sliced(
+        beside: str, source: Source, workers: int, blocks: Sequence[int], rates: Sequence[float],
+        seeds: Sequence[int] = (0, 1, 2), knee: float | None = None,
+    ) -> Experiment:  # fmt: skip
+        own = (FLOOR, DEFAULT, BALANCED)
+        return Experiment(
+            source, workers, blocks, rates, own, seeds, knee, beside=beside, slice_after_s=SLICED_AFTER_S
+        )
+
+    more = replace(code, limit=4000, copies=8)
+    return {
+        "sliced-agentic-8": sliced("agentic-8", code, 8, (1700, 3400), (2, 4, 5), knee=5),
+        "sliced-agentic-32": sliced("agentic-32", more, 32, (1700,), (8, 20), (0,), knee=20),
+        "sliced-conversation-8": sliced("conversation-8", talk, 8, (600, 1700), (3, 8), knee=8),
+        "sliced-memory": sliced("agentic-8", code, 8, (850,), (2, 5)),
     }
 
 

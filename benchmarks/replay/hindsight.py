@@ -121,11 +121,13 @@ class Repeat(Simulation):
 def best_in_hindsight(
     content: Content, setup: Setup, progress: Progress | None = None, runs: int = RUNS
 ) -> Run:
-    """Raises ValueError for more than one replica, and where requests are refused."""
+    """Raises ValueError for more than one replica, and where requests are refused or prompts sliced."""
     if setup.replicas != 1:
         raise ValueError(f"{setup.replicas} replicas cannot share one foresight")
     if setup.max_ttft_s:
         raise ValueError("who knows everything refuses nobody")
+    if setup.slicing.after_s:
+        raise ValueError("what the foresight expects of queues holds for prompts in one piece")
     last = Simulation(content, setup, lambda _random: EstimatedTTFT()).run()
     found: list[tuple[float, Run]] = []
     for _ in range(runs):

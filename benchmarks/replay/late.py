@@ -2,10 +2,11 @@
 
     python -m benchmarks.replay.late passing-agentic-8 --blocks 1700 --rate 5
     python -m benchmarks.replay.late agentic-8 --blocks 1700 --rate 2 --policy prefix_gate
+    python -m benchmarks.replay.late agentic-8 --blocks 850 --rate 5 --slice-after 5
 
 A line for each request that is later than 1.05 × the floor's p99: what of its prompt was computed, what of
 the promise did not come true, its time to the first token and the floor's; then how many there are and may
-be, and how many of them are late at the floor too.
+be, how many of them are late at the floor too, and what the latest of all takes here and there.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.asked import Finite
 from benchmarks.replay.bounds import P99_OF_FLOOR
-from benchmarks.replay.cases import FLOOR, Case, check_policy, run_of
-from benchmarks.replay.content import Content
-from benchmarks.replay.grid import DEFAULT, full
+from benchmarks.replay.cases import FLOOR, check_policy, run_of
+from benchmarks.replay.grid import DEFAULT, Experiment, full
 from benchmarks.replay.outcome import Outcome, quantile
 from gateway.errors import ConfigError
 
@@ -49,8 +51,24 @@ def late_of(seed: int, floor: Sequence[Outcome], outcomes: Sequence[Outcome]) ->
     return sorted(found, key=lambda late: late.outcome.arrived)
 
 
-def of_case(content: Content, case: Case, floor: Case) -> list[Late]:
-    return late_of(case.seed, run_of(content, floor).outcomes, run_of(content, case).outcomes)
+class Runs(NamedTuple):
+    """The same requests twice."""
+
+    seed: int
+    floor: list[Outcome]
+    outcomes: list[Outcome]
+
+
+def runs_of(experiment: Experiment, blocks: int, rate: float, policy: str, slice_after: float) -> list[Runs]:
+    """Of each seed of one point. Raises ValueError."""
+    found = []
+    for source, cases in experiment.points():
+        floor = next((c for c in cases if c.policy == FLOOR), None)
+        if floor is None or (floor.blocks_per_worker, floor.rate) != (blocks, rate):
+            continue
+        content, case = source.content(), replace(floor, policy=policy, slice_after_s=slice_after)
+        found.append(Runs(floor.seed, run_of(content, floor).outcomes, run_of(content, case).outcomes))
+    return found
 
 
 @click.command(context_settings={"show_default": True})
@@ -58,7 +76,12 @@ def of_case(content: Content, case: Case, floor: Case) -> list[Late]:
 @click.option("--blocks", type=int, required=True, help="A worker; one of the experiment's.")
 @click.option("--rate", type=float, required=True, help="Requests a second; one of the experiment's.")
 @click.option("--policy", default=DEFAULT, help="With parameters as in NAME:key=value.")
-def main(name: str, blocks: int, rate: float, policy: str) -> None:
+@click.option(
+    "--slice-after",
+    type=Finite(min=0),
+    help="Seconds; prompts that take longer by themselves go in slices; 0: none.  [default: experiment's]",
+)
+def main(name: str, blocks: int, rate: float, policy: str, slice_after: float | None) -> None:
     """Of the experiment NAME, over all its seeds."""
     known = full()
     if name not in known:
@@ -67,20 +90,19 @@ def main(name: str, blocks: int, rate: float, policy: str) -> None:
         check_policy(policy)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    experiment, console, found, requests = known[name], Console(width=120), list[Late](), 0
+    experiment = known[name]
     if (blocks, rate) not in {(b, r) for b in experiment.blocks for r in experiment.rates}:
         raise click.UsageError(
             f"{name} has blocks {', '.join(map(str, experiment.blocks))} and rates "
             f"{', '.join(f'{r:g}' for r in experiment.rates)}"
         )
+    after = experiment.slice_after_s if slice_after is None else slice_after
+    try:
+        runs = runs_of(experiment, blocks, rate, policy, after)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    found = [late for run in runs for late in late_of(*run)]
     table = Table("seed", "request", "at s", "worker", "prompt", "computed", "lost", "TTFT s", "floor's s")
-    for source, cases in experiment.points():
-        floor = next((c for c in cases if c.policy == FLOOR), None)
-        if floor is None or (floor.blocks_per_worker, floor.rate) != (blocks, rate):
-            continue
-        content = source.content()
-        requests += len(content.trace.requests)
-        found += of_case(content, replace(floor, policy=policy), floor)
     for late in found:
         one = late.outcome
         table.add_row(
@@ -88,10 +110,15 @@ def main(name: str, blocks: int, rate: float, policy: str) -> None:
             f"{one.prompt_tokens - one.cached_tokens:,}",
             f"{max(0, one.promised_tokens - one.cached_tokens):,}", f"{one.ttft:.2f}", f"{late.floor_s:.2f}",
         )  # fmt: skip
+    requests = sum(len(run.outcomes) for run in runs)
+    latest = max(one.ttft for run in runs for one in run.outcomes)
+    latest_there = max(one.ttft for run in runs for one in run.floor)
+    console = Console(width=120)
     console.print(table)
     console.print(
         f"{len(found)} of {requests} requests are late where {requests // 100} may be; "
-        f"{sum(late.is_late_there for late in found)} of them at the floor, too"
+        f"{sum(late.is_late_there for late in found)} of them at the floor, too; "
+        f"the latest takes {latest:.2f} s, the floor's {latest_there:.2f}"
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.replay.aggregate import Line, Point, grouped, lines, only
+from benchmarks.replay.aggregate import Line, Point, baselines, grouped, lines, only
 from benchmarks.replay.beside import beside
 from benchmarks.replay.cases import FLOOR, Row
 from benchmarks.replay.grid import DEFAULT, Experiment
 from benchmarks.replay.provenance import Origin
-from benchmarks.replay.report import markdown
+from benchmarks.replay.report import markdown, number
 from benchmarks.replay.verdicts import GOODPUT_OF_BEST, Verdict, verdicts
 
 _COLUMNS: Sequence[tuple[str, Callable[[Line], str]]] = (
@@ -35,7 +35,7 @@ def tables(
     origins: Sequence[Origin],
 ) -> dict[str, str]:
     """Markdown by marker: one for each experiment, one more for each that stands beside another, `targets`
-    and `machine`."""
+    and `machine`. `rows` are theirs, and of those beside which they stand."""
     found = {name: _points(rows[name]) for name in experiments}
     told = "; ".join(map(str, origins))
     seeds = "; ".join(f"{name} {_seeds(experiment)}" for name, experiment in experiments.items())
@@ -44,7 +44,7 @@ def tables(
         **{
             f"{name}-beside": beside(rows[name], rows[one.beside])
             for name, one in experiments.items()
-            if one.beside in experiments
+            if rows.get(one.beside)
         },
         "machine": f"Computed: {told}. Seeds: {seeds}.",
         "targets": targets(experiments, rows),
@@ -52,7 +52,9 @@ def tables(
 
 
 def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[Row]]) -> str:
-    """One line a point: where the default stands against floor, bound and baselines."""
+    """One line a point: where the default stands against floor, bound and baselines. Those that nobody has
+    computed are taken from the experiment beside which this one stands, as far as its points are the same;
+    a point without any is passed over."""
     head = (
         "experiment",
         "blocks",
@@ -74,8 +76,14 @@ def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[R
     for name, experiment in experiments.items():
         if experiment.knee is None:
             continue
+        beside = grouped(rows.get(experiment.beside, ()))
         for point, own in grouped(rows[name]).items():
             found = lines(own)
+            if not baselines(found):
+                seeds = {number(row, "seed") for row in own}
+                found += baselines(lines([r for r in beside.get(point, ()) if number(r, "seed") in seeds]))
+            if not baselines(found):
+                continue
             told = {v.name: v for v in verdicts(found, point[3], experiment.knee)}
             floor, default = only(found, FLOOR), only(found, DEFAULT)
             others = default.goodput / told["goodput"].figure
@@ -136,6 +144,8 @@ def _label(line: Line) -> str:
     name = f"**{line.policy}**" if line.default else line.policy
     if line.max_ttft_s:
         name += f", late ones refused ({line.refused:.1%})"
+    if line.slice_after_s and line.policy != FLOOR:  # that one has no gateway
+        name += f", slices after {line.slice_after_s:g} s"
     if line.replicas == 1:
         return name
     return f"{name}, {line.replicas} replicas" + ("" if line.shared else ", nothing shared")

@@ -57,6 +57,8 @@ def label(row: Row) -> str:
         parts.append("(nothing shared)")
     if row.get("max_ttft_s"):
         parts.append(f"(≤ {number(row, 'max_ttft_s'):g} s)")
+    if row.get("slice_after_s") and row["policy"] != FLOOR:
+        parts.append(f"(slices after {number(row, 'slice_after_s'):g} s)")
     return " ".join(parts)
 
 

@@ -90,7 +90,10 @@ class SlicedPrompts:
         one.done = tokens
         self._let_go(one, tokens, now)
         left = one.plan.hold_s(now - one.began, tokens)
-        self._timeline.at(now + max(0.0, left), lambda then: self._enough(one, then))
+        if left > 0:
+            self._timeline.at(now + left, lambda then: self._enough(one, then))
+        else:
+            one.whole = True
         self._go_on(one.worker, now)
 
     def answered(self, number: int, worker: int, now: float) -> int:

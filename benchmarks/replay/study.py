@@ -52,16 +52,39 @@ def run_point(source: Source, cases: list[Case], known: list[Row] | None = None)
     return with_ceilings(rows, limits_of(content, cases))
 
 
-def known_rows(out: Path, experiments: Mapping[str, Experiment], again: str) -> dict[str, list[Row]]:
-    """What earlier runs left, but for policies whose names begin with `again`, and for rows of more or fewer
-    requests than are replayed now."""
+def known_rows(out: Path, experiments: Mapping[str, Experiment], again: str | None) -> dict[str, list[Row]]:
+    """What earlier runs left, but for policies whose names begin with `again` (None: for none), and for rows
+    of more or fewer requests than are replayed now."""
     found: dict[str, list[Row]] = {}
     for name, experiment in experiments.items():
-        path, limit = out / f"{name}.json", experiment.source.limit
-        rows = msgspec.json.decode(path.read_bytes(), type=list[Row]) if path.exists() else []
+        limit = experiment.source.limit
         found[name] = [
-            row for row in rows if not str(row["policy"]).startswith(again) and limit in (None, _asked(row))
+            row
+            for row in read_rows(out / f"{name}.json")
+            if (again is None or not str(row["policy"]).startswith(again)) and limit in (None, _asked(row))
         ]
+    return found
+
+
+def beside_rows(out: Path, wanted: Mapping[str, Experiment]) -> dict[str, list[Row]]:
+    """What earlier runs left of the experiments beside which the wanted ones stand, where they are not wanted
+    themselves."""
+    names = {one.beside for one in wanted.values() if one.beside} - set(wanted)
+    return {name: read_rows(out / f"{name}.json") for name in names}
+
+
+def read_rows(path: Path) -> list[Row]:
+    return msgspec.json.decode(path.read_bytes(), type=list[Row]) if path.exists() else []
+
+
+def complete(out: Path, experiments: Mapping[str, Experiment]) -> dict[str, list[Row]]:
+    """Of those of which earlier runs left every row, these, in order."""
+    found: dict[str, list[Row]] = {}
+    for name, rows in known_rows(out, experiments, None).items():
+        by_case = {_case_of(row): row for row in rows}
+        asked = [_case_of(asdict(case)) for _source, cases in experiments[name].points() for case in cases]
+        if all(case in by_case for case in asked):
+            found[name] = [by_case[case] for case in asked]
     return found
 
 
@@ -83,7 +106,7 @@ def _asked(row: Row) -> int:
 
 def _case_of(row: Mapping[str, object]) -> tuple[object, ...]:
     names = ("policy", "workers", "blocks_per_worker", "rate", "profile", "replicas", "shared", "seed")
-    return *(row[name] for name in names), row.get("max_ttft_s", 0.0)
+    return *(row[name] for name in names), row.get("max_ttft_s", 0.0), row.get("slice_after_s", 0.0)
 
 
 def run_all(
@@ -111,9 +134,18 @@ def run_all(
     help="A folder for everything.  [default: docs/results/routing]",
 )
 @click.option("--again", default="", help="Only policies whose names begin so; the others' rows are kept.")
+@click.option(
+    "--missing", "lacking", is_flag=True, help="Only experiments that lack rows; all others are kept."
+)
 @click.option("--page", type=click.Path(path_type=Path), default=None, help="Tables go between its markers.")
 def main(
-    names: tuple[str, ...], jobs: int, small: bool, given: Path | None, again: str, page: Path | None
+    names: tuple[str, ...],
+    jobs: int,
+    small: bool,
+    given: Path | None,
+    again: str,
+    lacking: bool,
+    page: Path | None,
 ) -> None:
     """Run the experiments NAMES, all where none is named. With all of them, and no --out, the study's page is
     written too; with some of them, their own files alone."""
@@ -125,26 +157,31 @@ def main(
     wanted = {name: known[name] for name in names or known}
     if again and not any(policy.startswith(again) for one in wanted.values() for policy in one.policies):
         raise click.UsageError(f"--again: no policy of these begins with {again!r}")
+    if again and lacking:
+        raise click.UsageError("--again computes what is there, --missing what is not: one of them")
     whole, out = set(wanted) == set(known), given or RESULTS
     if page is None and whole and given is None:
         page = DOCS / "routing-study.md"
     began = perf_counter()
-    found: dict[str, dict[int, list[Row]]] = {name: {} for name in wanted}
-    before = known_rows(out, wanted, again)
-    computed = [name for name in wanted if missing(wanted[name], before[name])]
+    kept = complete(out, wanted) if lacking else {}
+    running = {name: one for name, one in wanted.items() if name not in kept}
+    found: dict[str, dict[int, list[Row]]] = {name: {} for name in running}
+    before = known_rows(out, running, again)
+    computed = [name for name in running if missing(running[name], before[name])]
     console = Console(file=sys.stderr)
     with Progress(console=console, disable=not console.is_terminal) as bar:
-        shown = bar.add_task("points", total=len(tasks(wanted)))
-        for name, place, rows in run_all(wanted, jobs, before):
+        shown = bar.add_task("points", total=len(tasks(running)))
+        for name, place, rows in run_all(running, jobs, before):
             found[name][place] = rows
             bar.advance(shown)
-            if len(found[name]) == len(wanted[name].points()):
+            if len(found[name]) == len(running[name].points()):
                 _save(out, name, _in_order(found[name]))
     origins = known_origins(out / "machine.json")
     if computed:
         origins = merged(origins, this_machine(computed, again, jobs, perf_counter() - began))
     _write(out / "machine.json", msgspec.json.format(msgspec.json.encode(origins)) + b"\n")
-    texts = tables(wanted, {name: _in_order(parts) for name, parts in found.items()}, origins)
+    theirs = kept | {name: _in_order(parts) for name, parts in found.items()}
+    texts = tables(wanted, theirs | beside_rows(out, wanted), origins)
     if whole or given is not None:
         everything = "\n\n".join(f"## {marker}\n{text}" for marker, text in texts.items())
         _write(out / "tables.md", f"# All tables of the routing study\n\n{everything}\n".encode())

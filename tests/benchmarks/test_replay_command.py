@@ -89,6 +89,8 @@ def test_every_policy_and_rate_gives_a_row(
         (("--slo-ttft", "nan"), "nan is not a finite number"),
         (("--slo-tpot", "inf"), "inf is not a finite number"),
         (("--max-ttft", "nan"), "nan is not a finite number"),
+        (("--slice-after", "-1"), "Invalid value for '--slice-after': -1.0 is not in the range x>=0"),
+        (("--slice-after", "inf"), "inf is not a finite number"),
         (("--profile", "fast*x"), "how many of 'fast'? 'x' is no whole number"),
         (("--profile", "nosuch"), "no simulated engine is called 'nosuch': there are h100-8b"),
         (("--limit", "1"), "has no two requests at different times"),
@@ -122,6 +124,16 @@ def test_a_mistake_is_named_before_anything_is_computed(
     told = CliRunner().invoke(main, [str(traces / "t.csv"), "--format", "csv", *SMALL, *given])
     assert told.exit_code == 2
     assert said in " ".join(told.output.split())
+
+
+def test_prompts_in_slices_are_called_so(traces: Path) -> None:
+    out = traces / "out.json"
+    asked = (str(traces / "t.csv"), "--format", "csv", *SMALL, "--policy", "product", "--json", str(out))
+    told = CliRunner().invoke(main, [*asked, "--slice-after", "2.5"])
+    assert told.exit_code == 0, told.output
+    assert "product (slices after 2.5 s)" in told.output
+    assert "floor (" not in told.output  # it has no gateway
+    assert [row["slice_after_s"] for row in json.loads(out.read_text())] == [2.5, 2.5]
 
 
 def test_a_damaged_trace_is_one_line_and_no_traceback(traces: Path) -> None:

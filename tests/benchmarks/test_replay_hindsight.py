@@ -90,3 +90,5 @@ def test_replicas_share_no_foresight(toy: Toy) -> None:
         run_case(content, Case("hindsight", 2, 64, 1.0, PROFILE, replicas=2))
     with pytest.raises(ValueError, match="refuses nobody"):
         run_case(content, Case("hindsight", 2, 64, 1.0, PROFILE, max_ttft_s=1.0))
+    with pytest.raises(ValueError, match="holds for prompts in one piece"):
+        run_case(content, Case("hindsight", 2, 64, 1.0, PROFILE, slice_after_s=1.0))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
 from benchmarks.replay import late
+from benchmarks.replay.cases import Source
 from benchmarks.replay.grid import Experiment, full
 from benchmarks.replay.late import late_of, main
 from benchmarks.replay.outcome import Outcome
@@ -39,6 +42,52 @@ def test_the_command_lists_them_and_adds_up(monkeypatch: pytest.MonkeyPatch) -> 
     assert f"{len(lines)} of 120 requests are late where 1 may be; " in told.output
 
 
+def test_slices_are_the_experiments_where_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 ms a token, 10 ms a step. Speeds are learned from eight of 513 tokens; then comes one of 40,001, and
+    0.1 s later one of 17."""
+
+    def line(arrival: float, tokens: int, name: str) -> str:
+        blocks = " ".join(f"{name}{number}" for number in range(-(-tokens // 16)))
+        return f"{arrival},{tokens},1,{blocks},{name}"
+
+    known = [line(i, 513, f"k{i}_") for i in range(8)]
+    body = [*known, line(9.9, 40_001, "a"), line(10.0, 17, "b")]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens,block_ids,session", *body]))
+    one = Experiment(
+        Source(str(path), "csv"),
+        1,
+        (4096,),
+        (1.0,),
+        ("floor",),
+        profiles=("1ms-per-token,10ms-per-step,max_num_batched_tokens=65536",),
+        slice_after_s=5.0,
+    )
+    monkeypatch.setattr(late, "full", lambda: {"e": one})
+
+    def last_line(*given: str) -> str:
+        told = CliRunner().invoke(main, ["e", "--blocks", "4096", "--rate", "1", *given])
+        assert told.exit_code == 0, told.output
+        return told.output.splitlines()[-1]
+
+    # alone it takes 40.011 s, as it does at the floor and in one piece
+    whole = last_line("--slice-after", "0")
+    assert whole.endswith("; the latest takes 40.01 s, the floor's 40.01")
+    # in three slices two steps more, and the other's 27 ms
+    assert last_line().endswith("; the latest takes 40.06 s, the floor's 40.01")
+    assert last_line("--slice-after", "2.5") == last_line()
+    assert last_line("--slice-after", "60") == whole
+
+
+def test_what_cannot_be_replayed_is_said() -> None:
+    asked = ["agentic-8", "--blocks", "850", "--rate", "2", "--policy", "hindsight", "--slice-after", "5"]
+    told = CliRunner().invoke(main, asked)
+    assert told.exit_code == 2
+    assert "what the foresight expects of queues holds for prompts in one piece" in told.output
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -48,6 +97,10 @@ def test_the_command_lists_them_and_adds_up(monkeypatch: pytest.MonkeyPatch) -> 
             "agentic-8 has blocks 850, 1700, 3400 and rates 2, 4, 5",
         ),
         (["agentic-8", "--blocks", "850", "--rate", "2", "--policy", "nosuch"], "nosuch"),
+        (
+            ["agentic-8", "--blocks", "850", "--rate", "2", "--slice-after", "-1"],
+            "Invalid value for '--slice-after': -1.0 is not in the range x>=0",
+        ),
     ],
 )
 def test_a_mistake_says_what_there_is(given: list[str], said: str) -> None:

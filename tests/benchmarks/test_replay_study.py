@@ -15,8 +15,8 @@ from benchmarks.replay.aggregate import Line, baselines, grouped, lines
 from benchmarks.replay.beside import beside
 from benchmarks.replay.cases import FLOOR, Row, Source
 from benchmarks.replay.formats import load
-from benchmarks.replay.grid import PATIENT, Experiment, full, quick
-from benchmarks.replay.page import targets, write_between
+from benchmarks.replay.grid import BALANCED, PATIENT, Experiment, full, quick
+from benchmarks.replay.page import tables, targets, write_between
 from benchmarks.replay.provenance import Origin, merged
 from benchmarks.replay.report import draw, label, scatter
 from benchmarks.replay.study import known_rows, main, missing, run_all, tasks
@@ -171,7 +171,69 @@ def test_what_stands_beside_another_has_its_fleets_and_seeds() -> None:
         assert set(one.rates) <= set(other.rates)
         assert set(one.seeds) <= set(other.seeds)
         assert (one.source, one.workers, one.knee or other.knee) == (other.source, other.workers, other.knee)
-        assert not set(one.profiles) & set(other.profiles)
+        # what is compared: engines, or how prompts are sent
+        assert set(one.profiles).isdisjoint(other.profiles) is not bool(one.slice_after_s)
+        assert one.profiles == other.profiles or not one.slice_after_s
+        assert not other.slice_after_s
+
+
+def test_slices_stand_beside_prompts_in_one_piece() -> None:
+    policies = ((FLOOR, 2.0), ("estimated_ttft", 3.0), ("explore", 9.0))
+    whole = [row(policy, seed, p99, floor_ttft_p99_s=2.0) for seed in (0, 1) for policy, p99 in policies]
+    # of the floor, which has no gateway, and of two variants; the third seed was not sliced
+    whole.append(row("estimated_ttft", 2, 50.0))
+    sliced = [
+        row(policy, seed, p99, slice_after_s=5.0, **figures)
+        for seed in (0, 1)
+        for policy, p99, figures in (
+            (FLOOR, 2.0, {"ttft_p90_s": 0.8}),
+            ("estimated_ttft", 2.5, {"goodput_rps": 4.5, "hit_rate": 0.45}),
+            (BALANCED, 2.1, {"ttft_p90_s": 1.2, "balance": 1.02}),
+        )
+    ]
+    head, _line, *body = beside(sliced, whole).splitlines()
+    assert head == (
+        "| blocks | rate | prompts | floor p99 s | × floor p99 | its seeds | × floor p50 | × floor p90 "
+        "| of pooled hit rate | busiest/mean | TPOT p99 ms | goodput ÷ floor's |"
+    )
+    assert body == [
+        "| 64 | 4 | in one piece | 2.00 | 1.50 | 1.50…1.50 | 2.00 | 1.00 | 0.800 | 1.20 | 50 | 0.800 |",
+        "| 64 | 4 | in slices after 5 s | 2.00 | 1.25 | 1.25…1.25 | 2.00 | 1.25 | 0.900 | 1.20 | 50 "
+        "| 1.200 |",
+        "| 64 | 4 | in slices after 5 s, balance_weight=1 | 2.00 | 1.05 | 1.05…1.05 | 2.00 | 1.50 | 0.800 "
+        "| 1.02 | 50 | 0.800 |",
+    ]
+
+
+def test_a_sliced_experiment_is_judged_against_the_baselines_beside_it() -> None:
+    whole = Experiment(Source("t", "csv"), 2, (64,), (4.0,), seeds=(0, 1, 2), knee=4.0)
+    sliced = replace(whole, seeds=(0, 1), beside="whole", slice_after_s=5.0)
+    own = [
+        row(policy, seed, p99, slice_after_s=5.0, goodput_rps=3.6, ttft_p50_s=p50)
+        for seed in (0, 1)
+        for policy, p99, p50 in ((FLOOR, 2.0, 0.1), ("estimated_ttft", 2.0, 0.2), (BALANCED, 1.0, 0.1))
+    ]
+    theirs = [
+        row(policy, seed, p99)
+        for seed in (0, 1)
+        for policy, p99 in ((FLOOR, 2.0), ("estimated_ttft", 9.0), ("explore", 1.6))
+    ]
+    # nobody is compared with another seed, rate, fleet or kind of engine
+    others = ({"seed": 2}, {"rate": 8.0}, {"blocks_per_worker": 32}, {"profile": "slow"})
+    theirs += [row(policy, 0, 0.1) | other for other in others for policy in (FLOOR, "product")]
+    rows = {"whole": theirs, "sliced": own}
+    (last,) = targets({"sliced": sliced}, rows).splitlines()[2:]
+    # p99 is explore's by 2.0 ÷ 1.6, goodput 1.2 of its 3 a second
+    assert last == (
+        "| sliced | 64 | 4 | 1.00 ✓ | 0.50 | 2 of 4 | 2.00 ✗ | 0.80 | 1.20 ✗ | 1.10 1.08 | 0 ✓ "
+        "| 1.25 ✗ (explore) | 1.200 ✓ | 1.200 | 1.300 |"
+    )
+    # where nothing is known of the others, nothing is said
+    assert len(targets({"sliced": sliced}, {"sliced": own}).splitlines()) == 2
+    told = tables({"sliced": sliced}, rows, [])
+    assert last in told["targets"]
+    assert "| 64 | 4 | in one piece |" in told["sliced-beside"]
+    assert "sliced-beside" not in tables({"sliced": sliced}, {"sliced": own}, [])
 
 
 def test_each_kind_of_engines_is_a_fleet_of_its_own() -> None:
@@ -261,6 +323,25 @@ def test_refused_requests_make_a_line_of_their_own() -> None:
     assert found[1].refused == 0.25
 
 
+def test_prompts_in_slices_make_a_line_of_their_own_and_old_rows_were_in_one_piece() -> None:
+    rows = [row("product", 0, 2.0), row("product", 0, 1.0, slice_after_s=5.0)]
+    rows.append(row("product", 1, 2.0, slice_after_s=0.0))
+    found = lines(rows)
+    assert [(one.slice_after_s, one.seeds, one.p99_s) for one in found] == [(0.0, 2, 2.0), (5.0, 1, 1.0)]
+    sliced = Experiment(
+        Source("t", "csv"), 2, (64,), (4.0,), (FLOOR, "product"), profiles=("fast",), slice_after_s=5.0
+    )
+    whole = replace(sliced, slice_after_s=0.0)
+    old = [row(policy, 0, 2.0) for policy in (FLOOR, "product")]
+    assert (missing(whole, old), missing(sliced, old)) == (0, 2)
+    assert missing(sliced, [one | {"slice_after_s": 5.0} for one in old]) == 0
+    table = tables({"e": sliced}, {"e": [row(FLOOR, 0, 2.0, slice_after_s=5.0), rows[1]]}, [])["e"]
+    assert [text.split(" | ")[0] for text in table.splitlines()[-2:]] == [
+        "| floor",
+        "| product, slices after 5 s",
+    ]
+
+
 def test_what_nobody_knows_is_no_baseline() -> None:
     found = [line(name) for name in (FLOOR, "estimated_ttft", "hindsight", "product", PATIENT)]
     # and the default with another weight would be compared with itself
@@ -278,6 +359,7 @@ def test_an_unknown_experiment_is_named() -> None:
     [
         (("--quick",), "--quick needs --out"),
         (("--again", "nonsense"), "--again: no policy of these begins with 'nonsense'"),
+        (("--again", "product", "--missing"), "--again computes what is there, --missing what is not"),
     ],
 )
 def test_what_would_replace_the_study_or_compute_nothing_is_refused(
@@ -315,11 +397,55 @@ def test_page_and_tables_are_of_the_whole_study(
     assert ("old" not in (docs / "routing-study.md").read_text()) is page
 
 
+def test_only_experiments_that_lack_rows_are_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, docs = tmp_path / "t.csv", tmp_path / "docs"
+    trace.write_text(
+        "arrival_s,input_tokens,output_tokens,block_ids,session\n0,17,4,a b,x\n1,17,4,a c,y\n2,17,4,d e,z\n"
+    )
+    docs.mkdir()
+    policies = (FLOOR, "estimated_ttft", "explore")
+    whole = Experiment(Source(str(trace), "csv"), 2, (64,), (4.0,), policies, knee=4, profiles=("l4-8b",))
+    sliced = replace(whole, policies=policies[:2], beside="whole", slice_after_s=5.0)
+    monkeypatch.setattr(study, "full", lambda: {"whole": whole, "sliced": sliced})
+    monkeypatch.setattr(study, "DOCS", docs)
+    monkeypatch.setattr(study, "RESULTS", docs / "routing")
+    (docs / "routing-study.md").write_text("<!-- targets:begin -->\n<!-- targets:end -->\n")
+
+    def run(*given: str) -> None:
+        done = CliRunner().invoke(main, [*given, "--jobs", "1"], catch_exceptions=False)
+        assert done.exit_code == 0
+
+    run("whole")
+    there = docs / "routing/whole.json"
+    rows = json.loads(there.read_text())
+    rows[2]["ttft_p99_s"] = 4 * rows[2]["floor_ttft_p99_s"]  # explore's
+    there.write_text(json.dumps(rows))
+    kept = there.read_bytes()
+    run("--missing")
+    assert there.read_bytes() == kept
+    assert [row["slice_after_s"] for row in json.loads((docs / "routing/sliced.json").read_text())] == [5, 5]
+    origins = json.loads((docs / "routing/machine.json").read_text())
+    assert [origin["experiments"] for origin in origins] == [["whole"], ["sliced"]]
+    # both are judged by what was there
+    told = (docs / "routing-study.md").read_text().splitlines()[3:-1]
+    assert [(line.split(" | ")[0], line.split(" | ")[11]) for line in told] == [
+        ("| whole", "0.25 ✓"),
+        ("| sliced", "0.25 ✓"),
+    ]
+    # and the sliced ones alone as well: nothing is lacking, so nothing is written anew
+    before = (docs / "routing/sliced.json").stat().st_mtime_ns
+    run("sliced", "--missing", "--page", str(docs / "routing-study.md"))
+    assert (docs / "routing/sliced.json").stat().st_mtime_ns == before
+    assert (docs / "routing-study.md").read_text().splitlines()[3:-1] == told[1:]
+
+
 def test_a_row_is_called_by_all_that_sets_it_apart() -> None:
     assert label(row("product", 0, 2.0)) == "product"
-    three = row("product", 0, 2.0, replicas=3, shared=False, max_ttft_s=5.0)
-    assert label(three) == "product × 3 (nothing shared) (≤ 5 s)"
-    assert label(row(FLOOR, 0, 2.0, replicas=3)) == "floor"
+    three = row("product", 0, 2.0, replicas=3, shared=False, max_ttft_s=5.0, slice_after_s=2.5)
+    assert label(three) == "product × 3 (nothing shared) (≤ 5 s) (slices after 2.5 s)"
+    assert label(row(FLOOR, 0, 2.0, replicas=3, slice_after_s=2.5)) == "floor"
 
 
 def test_plots_are_pictures(tmp_path: Path) -> None:
