@@ -30,13 +30,14 @@ class Decision:
     route: Route
     replica: Replica
     slices: Plan | None = None
+    timed: bool = True
+    """The time to its first token says something of its worker's speed."""
 
     def first_token(self, seconds: float, prompt_tokens: int, cached_tokens: int) -> None:
         """The engine's first token came `seconds` after the request."""
         self.route.lease.first_byte()
-        self.replica.learn(
-            self.route, None if self.slices is not None else seconds, prompt_tokens, cached_tokens
-        )
+        timed = self.timed and self.slices is None
+        self.replica.learn(self.route, seconds if timed else None, prompt_tokens, cached_tokens)
 
     def finished(self) -> None:
         self.route.lease.release()

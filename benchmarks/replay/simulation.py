@@ -177,7 +177,7 @@ class Simulation:
         if decision.slices is not None:
             sliced.begin(number, decision.worker, decision.slices, decision.route, now)
             return
-        sliced.whole(number, decision.worker, decision.route, now)
+        decision.timed = sliced.whole(number, decision.worker, decision.route, now)
 
     def _send(self, number: int, tokens: int | None, now: float) -> None:
         """To its worker: the first `tokens` of the prompt, or the request itself."""

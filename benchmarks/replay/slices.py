@@ -63,15 +63,16 @@ class SlicedPrompts:
         self._timeline = timeline
         self._send = send
 
-    def whole(self, number: int, worker: int, route: Route, now: float) -> None:
-        """Another request is asked, in one piece."""
+    def whole(self, number: int, worker: int, route: Route, now: float) -> bool:
+        """Another request is asked, in one piece. False: not at once, for it follows one in slices."""
         queue = self._queues[worker]
         ahead = next((one for one in queue.yielding if one.owes(route)), None)
         if ahead is not None:
             ahead.followers.append((route.matched_tokens, number))
-            return
+            return False
         queue.others.add(number)
         self._send(number, None, now)
+        return True
 
     def begin(self, number: int, worker: int, plan: Plan, route: Route, now: float) -> None:
         one = Yielding(number, worker, plan, now, plan.cached_tokens, route)

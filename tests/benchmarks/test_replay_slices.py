@@ -14,13 +14,17 @@ from benchmarks.replay.engines import Timeline
 from benchmarks.replay.outcome import Outcome
 from benchmarks.replay.simulation import Setup, Simulation
 from benchmarks.replay.slices import SlicedPrompts
+from gateway.fleet.load import Lease, WorkerLoad
 from gateway.routing.policy import Policy
 from gateway.routing.registry import make_policy
+from gateway.routing.route import Route
 from gateway.routing.slicing import NO_SLICING, Plan, Slicing
+from gateway.types import BlockKey, WorkerId
 from workers.profiles import profile_named
 
 Toy = Callable[..., Content]
 Asked = tuple[float, str, int, int | None]
+WORKER = WorkerId("w")
 PROFILE = "1ms-per-token,10ms-per-step"
 SLICES = Slicing(after_s=2.0, tokens=512)
 OWN_S = 0.523 / 513
@@ -78,25 +82,76 @@ def test_who_comes_back_finds_what_slices_computed(toy: Toy) -> None:
     assert (again.promised_tokens, again.cached_tokens) == (2560, 2560)
 
 
+def sliced(prompt_tokens: int, seconds: float) -> tuple[Plan, Route]:
+    """Slices of 512 tokens, blocks of 16; nothing of it is cached."""
+    return Plan(prompt_tokens, 0, seconds, tokens=512, block=16), routed(
+        prompt_tokens, range(prompt_tokens // 16)
+    )
+
+
+def routed(prompt_tokens: int, keys: Sequence[int], matched_tokens: int = 0) -> Route:
+    lease = Lease.take(WorkerLoad(WORKER), prompt_tokens=prompt_tokens, matched_tokens=matched_tokens)
+    named = [[BlockKey(key) for key in keys]]
+    return Route(WORKER, "", "", lease, prompt_tokens, matched_tokens, matched_tokens, named, "")
+
+
+class Sent:
+    """What one worker was asked for, and when."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.prompts = SlicedPrompts(1, self.timeline, self._send)
+        self.sent: list[tuple[int, int | None, float]] = []
+
+    def _send(self, number: int, tokens: int | None, now: float) -> None:
+        self.sent.append((number, tokens, now))
+
+
 def test_after_a_quarter_of_its_own_time_the_rest_goes_in_one_piece() -> None:
     """Somebody else waits all the time."""
-    timeline, sent = Timeline(), list[tuple[int, int | None, float]]()
-    prompts = SlicedPrompts(1, timeline, lambda number, tokens, now: sent.append((number, tokens, now)))
-    prompts.begin(0, 0, Plan(2561, 0, seconds=4.0, tokens=512, block=16), 10.0)
-    timeline.at(10.1, lambda _now: prompts.whole(1, 0))
-    timeline.at(10.8, lambda now: prompts.slice_over(0, 512, 0, now))
-    timeline.run()
+    worker = Sent()
+    prompts, at = worker.prompts, worker.timeline.at
+    prompts.begin(0, 0, *sliced(2561, seconds=4.0), 10.0)
+    at(10.1, lambda now: prompts.whole(1, 0, routed(17, [-1]), now))
+    at(10.8, lambda now: prompts.slice_over(0, 512, 0, now))
+    worker.timeline.run()
     # the slice was a fifth of it and should have taken 0.8 s, as it did; then a second and no more
-    assert sent == [(0, 512, 10.0), (0, None, pytest.approx(10.0 + 4.0 * 512 / 2561 + 1.0))]
+    enough = pytest.approx(10.0 + 4.0 * 512 / 2561 + 1.0)
+    assert worker.sent == [(0, 512, 10.0), (1, None, 10.1), (0, None, enough)]
 
 
 def test_what_took_longer_by_a_quarter_yields_no_more_though_nobody_waits() -> None:
-    timeline, sent = Timeline(), list[tuple[int, int | None]]()
-    prompts = SlicedPrompts(1, timeline, lambda number, tokens, _now: sent.append((number, tokens)))
-    prompts.begin(0, 0, Plan(2561, 0, seconds=4.0, tokens=512, block=16), 10.0)
-    timeline.at(11.9, lambda now: prompts.slice_over(0, 512, 0, now))
-    timeline.run()
-    assert sent == [(0, 512), (0, None)]
+    worker = Sent()
+    worker.prompts.begin(0, 0, *sliced(2561, seconds=4.0), 10.0)
+    worker.timeline.at(11.9, lambda now: worker.prompts.slice_over(0, 512, 0, now))
+    worker.timeline.run()
+    assert worker.sent == [(0, 512, 10.0), (0, None, 11.9)]
+
+
+def test_of_two_at_one_worker_the_second_waits_for_the_firsts_first_token() -> None:
+    worker = Sent()
+    prompts, at, computed = worker.prompts, worker.timeline.at, list[int]()
+    prompts.begin(0, 0, *sliced(1025, seconds=8.0), 10.0)
+    at(10.1, lambda now: prompts.begin(1, 0, *sliced(5000, seconds=80.0), now))
+    at(11.0, lambda now: prompts.slice_over(0, 512, 0, now))
+    at(12.0, lambda now: computed.append(prompts.answered(0, 0, now)))
+    worker.timeline.run()
+    assert worker.sent == [(0, 512, 10.0), (0, None, 11.0), (1, 512, 12.0)]
+    assert computed == [512]
+
+
+def test_who_was_promised_a_part_goes_when_that_is_there(toy: Toy) -> None:
+    """And says nothing of speed, for it waited for no queue."""
+    asked = [(10.0, letters("a", 160), 1, None), (10.1, letters("a", 64) + " b", 1, None)]
+    long, sibling = replayed(toy, asked)
+    assert (sibling.promised_tokens, sibling.cached_tokens) == (1024, 1024)
+    # two slices, then b and the last token; the first has two slices more and 513 tokens
+    assert sibling.ttft == pytest.approx(2 * 0.522 - 0.1 + 0.027)
+    assert long.ttft == pytest.approx(2 * 0.522 + 0.027 + 2 * 0.522 + 0.523)
+    worker = Sent()
+    worker.prompts.begin(0, 0, *sliced(2561, seconds=4.0), 10.0)
+    assert worker.prompts.whole(1, 0, routed(1041, range(64), 1024), 10.1) is False
+    assert worker.prompts.whole(2, 0, routed(1041, [*range(63), -1], 1024), 10.1) is True
 
 
 def test_who_comes_later_than_that_waits_for_the_rest(toy: Toy) -> None:
@@ -109,19 +164,6 @@ def test_who_comes_later_than_that_waits_for_the_rest(toy: Toy) -> None:
     # so the third, of 17 tokens, shares a step with the first's 2,049
     assert long.ttft == pytest.approx(0.522 + 1.035 + 2.076)
     assert late.ttft == pytest.approx(long.ttft - 1.3)
-
-
-def test_of_two_at_one_worker_the_second_waits_for_the_firsts_first_token() -> None:
-    timeline, sent = Timeline(), list[tuple[int, int | None, float]]()
-    prompts = SlicedPrompts(1, timeline, lambda number, tokens, now: sent.append((number, tokens, now)))
-    prompts.begin(0, 0, Plan(1025, 0, seconds=8.0, tokens=512, block=16), 10.0)
-    timeline.at(10.1, lambda now: prompts.begin(1, 0, Plan(5000, 0, 80.0, 512, 16), now))
-    timeline.at(11.0, lambda now: prompts.slice_over(0, 512, 0, now))
-    computed = list[int]()
-    timeline.at(12.0, lambda now: computed.append(prompts.answered(0, 0, now)))
-    timeline.run()
-    assert sent == [(0, 512, 10.0), (0, None, 11.0), (1, 512, 12.0)]
-    assert computed == [512]
 
 
 def test_a_worker_without_room_for_it_gets_it_whole(toy: Toy) -> None:
