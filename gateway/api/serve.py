@@ -275,6 +275,7 @@ class ProxyService:
         )
         sliced = route.notes.sliced
         if sliced is not None and reads_its_prompt(call.fields):
+            route.lease.yield_no_more(route.prompt_tokens - route.matched_tokens)
             sliced = None
         ahead = None if sliced is None else self._slices.enter(sliced, route)
         followed = False
@@ -283,19 +284,18 @@ class ProxyService:
         began = self._clock()
         try:
             request = self._request(call, route, identifier, story.trace_headers)
-            if ahead is None and self._slices.queues:
-                followed = await self._slices.follow(route, deadline)
-            elif ahead is not None and sliced is not None:
-                await ahead.run(
-                    partial(
-                        ask_for_beginning,
-                        self._client,
-                        route.url,
-                        Beginnings(request, sliced, route.model, call.prompt.cache_salt),
-                        options.timeouts,
-                        deadline,
-                    )
+            if self._slices.queues:
+                followed = await self._slices.follow(route, deadline, sliced=ahead is not None)
+            if ahead is not None and sliced is not None:
+                ask = partial(
+                    ask_for_beginning,
+                    self._client,
+                    route.url,
+                    Beginnings(request, sliced, route.model, call.fields),
+                    options.timeouts,
+                    deadline,
                 )
+                await ahead.run(ask, deadline)
             await exchange.run(self._client, route.url, request, options.timeouts, deadline)
             outcome = outcome_of(
                 exchange.status,

@@ -36,6 +36,7 @@ _MOST_ANSWER = 256 * 1024
 _REST_S = 600.0
 """How long a worker that does not take slices is not asked again."""
 
+_AS_THE_REQUEST = ("cache_salt", "priority")
 _OF_THE_PROMPT = ("echo", "prompt_logprobs")
 
 Ask = Callable[[int], Awaitable[Usage | None]]
@@ -96,16 +97,16 @@ class Slices:
         if not queue.prompts:
             del self.queues[lease.worker]
 
-    async def follow(self, route: Route, deadline: float) -> bool:
+    async def follow(self, route: Route, deadline: float, *, sliced: bool = False) -> bool:
         """Waits until what this one was promised of prompts in slices is there, and no longer than to the
-        `deadline`, on the loop's clock. False: nothing was."""
+        `deadline`, on the loop's clock. False: nothing was. `sliced`: it has entered itself."""
         queue = self.queues.get(route.worker)
         ahead = None if queue is None else next((p for p in queue.prompts if p.owes(route)), None)
         if queue is None or ahead is None:
             return False
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                await ahead.reach(route.matched_tokens, route.lease.uncached_tokens)
+                await ahead.reach(route.matched_tokens, 0 if sliced else route.lease.uncached_tokens)
         return True
 
     def takes(self, worker: WorkerId) -> bool:
@@ -132,7 +133,7 @@ class SlicedPrompt:
         self._keys = route.keys[0]
         self._lease = lease = route.lease
         self._clock = clock
-        self._began = clock()
+        self._began = self._deadline = 0.0
         self._done = plan.cached_tokens
         self._followers: list[tuple[int, int, asyncio.Future[None]]] = []
         """From how many tokens on each can go, and what it has of its own."""
@@ -179,32 +180,44 @@ class SlicedPrompt:
                 follower.set_result(None)
         self._followers = staying
 
-    async def run(self, ask: Ask) -> None:
-        """Returns when the request itself is to be sent. Raises nothing of its own: where a slice fails, that
-        will tell whether the worker does."""
+    async def run(self, ask: Ask, deadline: float) -> None:
+        """Returns when the request itself is to be sent, at the `deadline`, by the loop, at the latest.
+        Raises nothing of its own: where a slice fails, that will tell whether the worker does."""
+        self._began, self._deadline = self._clock(), deadline
+        if not await self._slice(ask):
+            self.whole()
+
+    def whole(self) -> None:
+        """What is left of it goes in one piece."""
+        if not self._is_over:
+            self._queue.tokens += self._lease.yield_no_more(self._plan.prompt_tokens - self._done)
+
+    async def _slice(self, ask: Ask) -> bool:
+        """False where it ends before its last slice."""
         plan, worker = self._plan, self._lease.worker
         if not self._slices.takes(worker) or not await self._turn():
-            return
+            return False
         while (tokens := plan.next_cut(self._done)) is not None:
             if not await self._others():
-                return
+                return False
             try:
                 usage = await ask(tokens)
             except UpstreamError as error:
                 logger.warning("a slice of a long prompt failed", extra={"worker": worker, "why": str(error)})
-                return
+                return False
             if usage is None:
                 self._slices.refused(worker)
                 logger.warning("long prompts go in one piece: slices are refused", extra={"worker": worker})
-                return
-            cached = usage.cached_tokens or 0
+                return False
+            # who does not say what was cached is taken at the word of its events
+            cached = self._done if usage.cached_tokens is None else usage.cached_tokens
             self.sent += 1
             self.computed += max(0, tokens - cached)
             if self._done - cached >= 2 * plan.block:
-                return  # somebody needed the room, and the next slice would compute it all again
+                return False  # somebody needed the room, and the next slice would compute it all again
             self._done = tokens
             self._let_go()
-        await self._others()
+        return await self._others()
 
     def left_to(self, usage: Usage | None) -> Usage | None:
         """What the answer's own usage says, without what its slices had computed for it."""
@@ -231,7 +244,9 @@ class SlicedPrompt:
         return False
 
     def _left(self) -> float:
-        return self._plan.hold_s(self._clock() - self._began, self._done)
+        """Seconds that it may still be held."""
+        hold = self._plan.hold_s(self._clock() - self._began, self._done)
+        return min(hold, self._deadline - asyncio.get_running_loop().time())
 
 
 async def ask_for_beginning(
@@ -253,10 +268,14 @@ async def ask_for_beginning(
 class Beginnings:
     """Completions of the first so many tokens of `request`'s prompt, with the headers of that one."""
 
-    def __init__(self, request: UpstreamRequest, sliced: Sliced, model: str, salt: str) -> None:
+    def __init__(
+        self, request: UpstreamRequest, sliced: Sliced, model: str, said: Mapping[str, object] | None
+    ) -> None:
+        """`said` are the request's fields."""
         fields: dict[str, object] = {"model": model, "max_tokens": 1, "temperature": 0}
-        if salt:
-            fields["cache_salt"] = salt
+        for name in _AS_THE_REQUEST:
+            if said is not None and said.get(name) is not None:
+                fields[name] = said[name]
         self._request = request
         self._ids = sliced.ids
         self._head = msgspec.json.encode(fields)[:-1] + b',"prompt":['

@@ -166,6 +166,17 @@ class Lease(msgspec.Struct, eq=False):
         if self.on_first_byte is not None:
             self.on_first_byte()
 
+    def yield_no_more(self, tokens: int) -> int:
+        """What is left of its prompt, so many tokens, goes in one piece: all of it waits. Returns how many
+        more that are than before."""
+        if self.answered or self.released:
+            return 0
+        more = tokens - self.uncached_tokens
+        self.load.waiting_tokens += more
+        self.load.yielding_tokens -= self.yielding_tokens
+        self.uncached_tokens, self.yielding_tokens = tokens, 0
+        return more
+
     def release(self) -> None:
         if self.released:
             return

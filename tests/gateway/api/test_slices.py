@@ -99,7 +99,9 @@ async def test_its_beginnings_are_asked_for_and_then_itself(tmp_path: Path) -> N
         sliced(engine, worker_api_key_file=key) as gateway,
         http() as client,
     ):
-        body = {"model": "m", "prompt": PROMPT, "max_tokens": 7, "seed": 3, "cache_salt": "mine"}
+        body = {
+            "model": "m", "prompt": PROMPT, "max_tokens": 7, "seed": 3, "cache_salt": "mine", "priority": 2,
+        }  # fmt: skip
         answer = await client.post(gateway.url + PATH, json=body, headers={"x-request-id": "me"})
         assert answer.status_code == 200
         # the client is told what the engine says
@@ -111,7 +113,7 @@ async def test_its_beginnings_are_asked_for_and_then_itself(tmp_path: Path) -> N
             assert (seen.method, seen.target) == ("POST", PATH)
             assert seen.json() == {
                 "model": "m", "prompt": PROMPT[:tokens], "max_tokens": 1, "temperature": 0,
-                "cache_salt": "mine",
+                "cache_salt": "mine", "priority": 2,
             }  # fmt: skip
             assert seen.header("x-request-id") == [f"me-{tokens}"]
             assert seen.header("authorization") == whole_one.header("authorization") == ["Bearer secret"]
@@ -247,6 +249,7 @@ async def test_a_client_that_leaves_ends_its_slice() -> None:
 
 
 KEYS = range(7000, 7312)
+FOREVER = float("inf")
 
 
 class Road:
@@ -263,12 +266,13 @@ class Road:
         """A request in one piece that has no answer yet."""
         return Lease.take(self.load, prompt_tokens=100, matched_tokens=0)
 
-    def enter(self) -> SlicedPrompt:
-        plan = Plan(5000, 0, self.seconds, 1024, 16)
+    def enter(self, matched: int = 0) -> SlicedPrompt:
+        plan = Plan(5000, matched, self.seconds, 1024, 16)
         lease = Lease.take(
-            self.load, prompt_tokens=5000, matched_tokens=0, yielding_tokens=plan.yields_tokens
+            self.load, prompt_tokens=5000, matched_tokens=matched, yielding_tokens=plan.yields_tokens
         )
-        return self.slices.enter(Sliced(plan, array("I", PROMPT)), self.route(lease))
+        self.entered = self.route(lease, matched)
+        return self.slices.enter(Sliced(plan, array("I", PROMPT)), self.entered)
 
     def route(self, lease: Lease, matched: int = 0, held: int = 0, keys: Sequence[int] = KEYS) -> Route:
         return Route(
@@ -310,7 +314,7 @@ async def test_who_was_promised_a_part_of_it_follows_and_is_nobody_to_yield_to()
         free = lease(1600)
         assert not await follow(free, 1600, **other)
         free.release()
-    running = asyncio.create_task(prompt.run(road.ask("a", next_gate)))
+    running = asyncio.create_task(prompt.run(road.ask("a", next_gate), FOREVER))
     of_short = lease(1600)
     short, long = follow(of_short, 1600), follow(lease(4992), 4992)
     await asked(1)
@@ -352,7 +356,7 @@ async def test_it_waits_for_others_and_goes_on_when_they_have_their_answers() ->
         if len(road.asked) == 2:
             late.append(road.other())
 
-    running = asyncio.create_task(prompt.run(road.ask("a", somebody_comes)))
+    running = asyncio.create_task(prompt.run(road.ask("a", somebody_comes), FOREVER))
     await asyncio.sleep(0.1)
     assert road.asked == []
     other.first_byte()
@@ -374,19 +378,68 @@ async def test_it_yields_no_more_than_its_share() -> None:
     road = Road(seconds=0.4)
     road.other()
     prompt = road.enter()
+    assert (road.load.waiting_tokens, road.load.yielding_tokens) == (1124, 3976)
     began = road.loop.time()
-    await prompt.run(road.ask("a"))
+    await prompt.run(road.ask("a"), FOREVER)
     # a quarter of its own time; then the rest goes in one piece, which is all of it here
     assert road.loop.time() - began >= 0.1
     assert road.asked == []
+    # all of it is somebody's wait from then on
+    assert (road.load.waiting_tokens, road.load.yielding_tokens) == (5100, 0)
     prompt.over()
+    prompt._lease.release()
+    assert road.load.waiting_tokens == 100
+
+
+async def test_it_is_held_no_longer_than_its_client_waits() -> None:
+    road = Road(seconds=4000.0)
+    road.other()
+    prompt = road.enter()
+    await prompt.run(road.ask("a"), road.loop.time() + 0.05)
+    second = road.enter()
+    await second.run(road.ask("b"), road.loop.time() + 0.05)
+    assert road.asked == []
+    prompt.over()
+    second.over()
+
+
+async def test_an_engine_that_does_not_say_what_was_cached() -> None:
+    road = Road(seconds=4000.0)
+    prompt = road.enter()
+
+    async def silent(tokens: int) -> Usage | None:
+        road.asked.append(("a", tokens))
+        return Usage(tokens, 1, None)
+
+    await prompt.run(silent, FOREVER)
+    assert (road.asked, prompt.computed) == ([("a", cut) for cut in CUTS], 4096)
+    prompt.over()
+
+
+async def test_a_sibling_that_is_long_itself_waits_for_what_it_was_promised_first() -> None:
+    road = Road(seconds=4000.0)
+    first = road.enter()
+    gate = asyncio.Event()
+    running = asyncio.create_task(first.run(road.ask("a", gate.wait), FOREVER))
+    road.seconds = 0.4
+    sibling = road.enter(matched=1024)
+    following = asyncio.create_task(road.slices.follow(road.entered, FOREVER, sliced=True))
+    await asyncio.sleep(0.2)  # longer than it would yield
+    assert not following.done()
+    gate.set()
+    assert await asyncio.wait_for(following, 20)
+    await asyncio.wait_for(running, 20)
+    first._lease.first_byte()
+    await sibling.run(road.ask("b"), FOREVER)
+    assert road.asked == [*(("a", cut) for cut in CUTS), *(("b", cut) for cut in (2048, 3072, 4096))]
+    sibling.over()
 
 
 async def test_one_after_the_other_from_first_slice_to_first_byte() -> None:
     road = Road(seconds=4000.0)
     first, second = road.enter(), road.enter()
-    await first.run(road.ask("a"))
-    running = asyncio.create_task(second.run(road.ask("b")))
+    await first.run(road.ask("a"), FOREVER)
+    running = asyncio.create_task(second.run(road.ask("b"), FOREVER))
     await asyncio.sleep(0.1)
     assert road.asked == [("a", cut) for cut in CUTS]
     # the first one's answer begins
@@ -405,17 +458,17 @@ async def test_one_after_the_other_from_first_slice_to_first_byte() -> None:
 async def test_whoever_gives_up_waiting_for_a_turn_has_none_to_give_back() -> None:
     road = Road(seconds=4000.0)
     first = road.enter()
-    await first.run(road.ask("a"))
+    await first.run(road.ask("a"), FOREVER)
     road.seconds = 0.4
     hasty = road.enter()
-    await hasty.run(road.ask("b"))
+    await hasty.run(road.ask("b"), FOREVER)
     assert [name for name, _tokens in road.asked] == ["a"] * 4
     # it is one of the others now, as long as it has no answer
     hasty.over()
     hasty._lease.release()
     road.seconds = 4000.0
     third = road.enter()
-    running = asyncio.create_task(third.run(road.ask("c")))
+    running = asyncio.create_task(third.run(road.ask("c"), FOREVER))
     await asyncio.sleep(0.1)
     assert not running.done()
     first.over()
@@ -432,6 +485,6 @@ async def test_a_slice_that_cannot_be_sent_is_the_last() -> None:
     async def refuse(tokens: int) -> Usage | None:
         raise UpstreamConnectError("w refused the connection")
 
-    await prompt.run(refuse)
+    await prompt.run(refuse, FOREVER)
     assert (prompt.sent, prompt.computed) == (0, 0)
     prompt.over()
