@@ -37,6 +37,10 @@ class Yielding:
     followers: list[tuple[int, int]] = field(default_factory=list)
     """Requests that were promised so many of its tokens."""
 
+    def go_whole(self) -> None:
+        self.whole = True
+        self.route.lease.yield_no_more(self.plan.prompt_tokens - self.done)
+
     def owes(self, route: Route) -> bool:
         """As `gateway.api.slices.SlicedPrompt` does."""
         keys, own, unit = route.keys[0], self.route.keys[0], route.notes.unit
@@ -87,14 +91,14 @@ class SlicedPrompts:
         one.under_way = False
         one.computed += tokens - cached
         if one.done - cached >= 2 * one.plan.block:
-            one.whole = True  # somebody needed the room
+            one.go_whole()  # somebody needed the room
         one.done = tokens
         self._let_go(one, tokens, now)
         left = one.plan.hold_s(now - one.began, tokens)
         if left > 0:
             self._timeline.at(now + left, lambda then: self._enough(one, then))
         else:
-            one.whole = True
+            one.go_whole()
         self._go_on(one.worker, now)
 
     def answered(self, number: int, worker: int, now: float) -> int:
@@ -121,7 +125,7 @@ class SlicedPrompts:
         if one.under_way or self._by_number.get(one.number) is not one:
             return
         if one.plan.hold_s(now - one.began, one.done) <= 1e-9:
-            one.whole = True
+            one.go_whole()
             self._ask(one, now)
 
     def _go_on(self, worker: int, now: float) -> None:
