@@ -69,21 +69,30 @@ class SlicedPrompts:
 
     def whole(self, number: int, worker: int, route: Route, now: float) -> bool:
         """Another request is asked, in one piece. False: not at once, for it follows one in slices."""
-        queue = self._queues[worker]
-        ahead = next((one for one in queue.yielding if one.owes(route)), None)
-        if ahead is not None:
-            ahead.followers.append((route.matched_tokens, number))
+        if self._follows(number, worker, route):
             return False
-        queue.others.add(number)
+        self._queues[worker].others.add(number)
         self._send(number, None, now)
         return True
 
     def begin(self, number: int, worker: int, plan: Plan, route: Route, now: float) -> None:
         one = Yielding(number, worker, plan, now, plan.cached_tokens, route)
+        follows = self._follows(number, worker, route)
         self._by_number[number] = one
         self._queues[worker].yielding.append(one)
+        if not follows:
+            self._start(one, now)
+
+    def _follows(self, number: int, worker: int, route: Route) -> bool:
+        ahead = next((one for one in self._queues[worker].yielding if one.owes(route)), None)
+        if ahead is not None:
+            ahead.followers.append((route.matched_tokens, number))
+        return ahead is not None
+
+    def _start(self, one: Yielding, now: float) -> None:
+        one.began = now
         self._timeline.at(now + one.plan.hold_s(0.0, one.done), lambda then: self._enough(one, then))
-        self._go_on(worker, now)
+        self._go_on(one.worker, now)
 
     def slice_over(self, number: int, tokens: int, cached: int, now: float) -> None:
         """The engine has the first `tokens` now, of which `cached` were there."""
@@ -117,6 +126,9 @@ class SlicedPrompts:
         going = [number for tokens, number in one.followers if tokens <= done]
         one.followers = [(tokens, number) for tokens, number in one.followers if tokens > done]
         for number in going:
+            if number in self._by_number:
+                self._start(self._by_number[number], now)
+                continue
             self._queues[one.worker].others.add(number)
             self._send(number, None, now)
 
