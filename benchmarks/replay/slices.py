@@ -115,9 +115,6 @@ class SlicedPrompts:
         queue = self._queues[worker]
         queue.others.discard(number)
         one = self._by_number.pop(number, None)
-        if one is not None:
-            queue.yielding.remove(one)
-            self._let_go(one, one.plan.prompt_tokens, now)
         self._go_on(worker, now)
         return 0 if one is None else one.computed
 
@@ -151,4 +148,10 @@ class SlicedPrompts:
 
     def _ask(self, one: Yielding, now: float) -> None:
         one.under_way = True
-        self._send(one.number, None if one.whole else one.plan.next_cut(one.done), now)
+        tokens = None if one.whole else one.plan.next_cut(one.done)
+        self._send(one.number, tokens, now)
+        if tokens is None:
+            queue = self._queues[one.worker]
+            queue.yielding.remove(one)
+            queue.others.add(one.number)
+            self._let_go(one, one.plan.prompt_tokens, now)

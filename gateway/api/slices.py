@@ -2,8 +2,9 @@
 asks for one beginning after the other, and says what they computed.
 
 At one worker one prompt is sliced at a time, in order of arrival. It is held while other requests of this
-gateway have no first token there; requests of other replicas are only met in the engine's own queue. Whoever
-was promised a part of such a prompt that is not there yet does not pass it: that would be computed twice.
+gateway have no first byte there, but no longer than their prompts may take, for an answer in one piece shows
+that late. Requests of other replicas are only met in the engine's own queue. Whoever was promised a part of
+such a prompt that is not there yet does not pass it: that would be computed twice.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Slices:
 
 
 class SlicedPrompt:
-    """One prompt's way to its worker. Its turn is over with its answer's first byte."""
+    """One prompt's way to its worker, until the request itself is sent."""
 
     computed = 0
     """Tokens that its slices took: the engine will call them cached."""
@@ -131,17 +132,18 @@ class SlicedPrompt:
         self._queue = queue
         self._plan = plan
         self._keys = route.keys[0]
-        self._lease = lease = route.lease
+        self._lease = route.lease
         self._clock = clock
         self._began = self._deadline = 0.0
         self._done = plan.cached_tokens
         self._followers: list[tuple[int, int, asyncio.Future[None]]] = []
         """From how many tokens on each can go, and what it has of its own."""
+        self._past = 0
+        """What waits of others and must have been computed by now."""
         self._has_turn = self._is_over = False
-        lease.on_first_byte = self.over
 
     def over(self) -> None:
-        """The answer has begun, or never will. May be called again."""
+        """It is sent, or never will be. May be called again."""
         if self._is_over:
             return
         self._is_over = True
@@ -159,8 +161,8 @@ class SlicedPrompt:
         return route.keys[0][blocks - 1] == self._keys[blocks - 1]
 
     async def reach(self, tokens: int, uncached_tokens: int) -> None:
-        """Until so many of its tokens are there, or its answer has begun. It does not yield meanwhile to
-        whoever waits for that, with `uncached_tokens` of its own."""
+        """Until so many of its tokens are there, or all are asked for, ahead of whoever comes then. It does
+        not yield meanwhile to whoever waits for that, with `uncached_tokens` of its own."""
         follower = asyncio.get_running_loop().create_future()
         self._followers.append((tokens, uncached_tokens, follower))
         self._queue.tokens += uncached_tokens
@@ -184,13 +186,12 @@ class SlicedPrompt:
         """Returns when the request itself is to be sent, at the `deadline`, by the loop, at the latest.
         Raises nothing of its own: where a slice fails, that will tell whether the worker does."""
         self._began, self._deadline = self._clock(), deadline
-        if not await self._slice(ask):
-            self.whole()
-
-    def whole(self) -> None:
-        """What is left of it goes in one piece."""
-        if not self._is_over:
-            self._queue.tokens += self._lease.yield_no_more(self._plan.prompt_tokens - self._done)
+        try:
+            if not await self._slice(ask):
+                # what is left of it goes in one piece
+                self._queue.tokens += self._lease.yield_no_more(self._plan.prompt_tokens - self._done)
+        finally:
+            self.over()
 
     async def _slice(self, ask: Ask) -> bool:
         """False where it ends before its last slice."""
@@ -236,9 +237,17 @@ class SlicedPrompt:
         return True
 
     async def _others(self) -> bool:
-        """Waits until nobody else does; False where it has yielded enough."""
+        """Waits until nobody else does, or whoever does must have been computed; False where it has yielded
+        enough."""
+        plan, clock = self._plan, self._clock
+        token_s = 2 * plan.seconds / (plan.prompt_tokens - plan.cached_tokens)
+        seen, since = 0, clock()
         while (left := self._left()) > 0:
-            if self._lease.load.waiting_tokens <= self._queue.tokens:
+            others = self._lease.load.waiting_tokens - self._queue.tokens
+            if others != seen:
+                seen, since = others, clock()
+            if others <= self._past or clock() - since > token_s * (others - self._past):
+                self._past = max(0, others)
                 return True
             await asyncio.sleep(min(LOOK_S, left))
         return False

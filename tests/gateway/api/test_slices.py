@@ -262,9 +262,9 @@ class Road:
         self.seconds = seconds
         self.asked: list[tuple[str, int]] = []
 
-    def other(self) -> Lease:
+    def other(self, tokens: int = 100) -> Lease:
         """A request in one piece that has no answer yet."""
-        return Lease.take(self.load, prompt_tokens=100, matched_tokens=0)
+        return Lease.take(self.load, prompt_tokens=tokens, matched_tokens=0)
 
     def enter(self, matched: int = 0) -> SlicedPrompt:
         plan = Plan(5000, matched, self.seconds, 1024, 16)
@@ -328,12 +328,15 @@ async def test_who_was_promised_a_part_of_it_follows_and_is_nobody_to_yield_to()
     assert len(road.asked) == 2
     of_short.first_byte()
     await asked(3)
-    for gate in gates:
+    for gate in gates[:3]:
         gate.set()
+    await asked(4)
+    assert not long.done()
+    gates[3].set()
+    # the request itself is sent, and whoever comes behind it finds all of it
     await asyncio.wait_for(running, 20)
-    assert (road.asked, long.done()) == ([("a", cut) for cut in CUTS], False)
-    prompt.over()
     assert await asyncio.wait_for(long, 20)
+    assert road.asked == [("a", cut) for cut in CUTS]
 
 
 async def test_nobody_follows_for_longer_than_it_has() -> None:
@@ -376,19 +379,31 @@ async def test_it_waits_for_others_and_goes_on_when_they_have_their_answers() ->
 
 async def test_it_yields_no_more_than_its_share() -> None:
     road = Road(seconds=0.4)
-    road.other()
+    road.other(5000)
     prompt = road.enter()
-    assert (road.load.waiting_tokens, road.load.yielding_tokens) == (1124, 3976)
+    assert (road.load.waiting_tokens, road.load.yielding_tokens) == (6024, 3976)
     began = road.loop.time()
     await prompt.run(road.ask("a"), FOREVER)
     # a quarter of its own time; then the rest goes in one piece, which is all of it here
     assert road.loop.time() - began >= 0.1
     assert road.asked == []
     # all of it is somebody's wait from then on
-    assert (road.load.waiting_tokens, road.load.yielding_tokens) == (5100, 0)
+    assert (road.load.waiting_tokens, road.load.yielding_tokens) == (10_000, 0)
     prompt.over()
     prompt._lease.release()
-    assert road.load.waiting_tokens == 100
+    assert road.load.waiting_tokens == 5000
+
+
+async def test_answers_in_one_piece_hold_it_for_as_long_as_their_prompts_take() -> None:
+    """They show their first byte when all of them is there."""
+    road = Road(seconds=10.0)
+    road.other()
+    prompt, began = road.enter(), road.loop.time()
+    await prompt.run(road.ask("a"), FOREVER)
+    assert road.asked == [("a", cut) for cut in CUTS]
+    # two milliseconds a token, and as much again to be sure
+    assert road.loop.time() - began >= 100 * 0.004
+    assert road.load.waiting_tokens == 100 + 1024
 
 
 async def test_it_is_held_no_longer_than_its_client_waits() -> None:
@@ -457,25 +472,26 @@ async def test_one_after_the_other_from_first_slice_to_first_byte() -> None:
 
 async def test_whoever_gives_up_waiting_for_a_turn_has_none_to_give_back() -> None:
     road = Road(seconds=4000.0)
-    first = road.enter()
-    await first.run(road.ask("a"), FOREVER)
+    first, gate = road.enter(), asyncio.Event()
+    running = asyncio.create_task(first.run(road.ask("a", gate.wait), FOREVER))
+    await asyncio.sleep(0)
+    assert road.asked == [("a", 1024)]
     road.seconds = 0.4
     hasty = road.enter()
     await hasty.run(road.ask("b"), FOREVER)
-    assert [name for name, _tokens in road.asked] == ["a"] * 4
-    # it is one of the others now, as long as it has no answer
-    hasty.over()
-    hasty._lease.release()
+    # it is one of the others now, until it has its answer
+    hasty._lease.first_byte()
     road.seconds = 4000.0
     third = road.enter()
-    running = asyncio.create_task(third.run(road.ask("c"), FOREVER))
+    waiting = asyncio.create_task(third.run(road.ask("c"), FOREVER))
     await asyncio.sleep(0.1)
-    assert not running.done()
-    first.over()
-    first._lease.release()
+    assert road.asked == [("a", 1024)]
+    gate.set()
     await asyncio.wait_for(running, 20)
-    assert road.asked[4:] == [("c", cut) for cut in CUTS]
-    third.over()
+    first._lease.first_byte()
+    await asyncio.wait_for(waiting, 20)
+    assert road.asked == [*(("a", cut) for cut in CUTS), *(("c", cut) for cut in CUTS)]
+    assert not road.slices.queues
 
 
 async def test_a_slice_that_cannot_be_sent_is_the_last() -> None:
