@@ -75,6 +75,18 @@ def grouped(rows: Sequence[Row]) -> dict[Point, list[Row]]:
     return found
 
 
+def alike(rows: Sequence[Row], other: Sequence[Row]) -> list[Row]:
+    """Of `other`, those of points and seeds of `rows`."""
+    points, seeds = grouped(rows), {number(row, "seed") for row in rows}
+    return [
+        row
+        for point, its_rows in grouped(other).items()
+        if point in points
+        for row in its_rows
+        if number(row, "seed") in seeds
+    ]
+
+
 def lines(rows: Sequence[Row]) -> list[Line]:
     """Of one point, in the order in which the policies appear."""
     by_name: dict[Kind, list[Row]] = {}

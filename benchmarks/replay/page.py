@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.replay.aggregate import Line, Point, baselines, grouped, lines, only
+from benchmarks.replay.aggregate import Line, Point, alike, baselines, grouped, lines, only
 from benchmarks.replay.beside import beside
 from benchmarks.replay.cases import FLOOR, Row
 from benchmarks.replay.grid import DEFAULT, Experiment
 from benchmarks.replay.provenance import Origin
-from benchmarks.replay.report import markdown, number
+from benchmarks.replay.report import markdown
 from benchmarks.replay.verdicts import GOODPUT_OF_BEST, Verdict, verdicts
 
 _COLUMNS: Sequence[tuple[str, Callable[[Line], str]]] = (
@@ -76,12 +76,11 @@ def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[R
     for name, experiment in experiments.items():
         if experiment.knee is None:
             continue
-        beside = grouped(rows.get(experiment.beside, ()))
+        beside = grouped(alike(rows[name], rows.get(experiment.beside, ())))
         for point, own in grouped(rows[name]).items():
             found = lines(own)
             if not baselines(found):
-                seeds = {number(row, "seed") for row in own}
-                found += baselines(lines([r for r in beside.get(point, ()) if number(r, "seed") in seeds]))
+                found += baselines(lines(beside.get(point, ())))
             if not baselines(found):
                 continue
             told = {v.name: v for v in verdicts(found, point[3], experiment.knee)}

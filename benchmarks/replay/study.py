@@ -21,9 +21,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.replay.aggregate import grouped
+from benchmarks.replay.aggregate import alike, grouped
 from benchmarks.replay.cases import Case, Row, Source, limits_of, run_case, with_ceilings
-from benchmarks.replay.grid import Experiment, full, quick
+from benchmarks.replay.grid import DEFAULT, Experiment, full, quick
 from benchmarks.replay.page import tables, write_between
 from benchmarks.replay.provenance import Origin, merged, this_machine
 from benchmarks.replay.report import draw, number, scatter
@@ -71,6 +71,14 @@ def beside_rows(out: Path, wanted: Mapping[str, Experiment]) -> dict[str, list[R
     themselves."""
     names = {one.beside for one in wanted.values() if one.beside} - set(wanted)
     return {name: read_rows(out / f"{name}.json") for name in names}
+
+
+def in_one_piece(experiment: Experiment, own: Sequence[Row], other: Sequence[Row]) -> list[Row]:
+    """What the default does without slices at the points of an experiment with them; `other` are rows of the
+    one that it stands beside."""
+    if not experiment.slice_after_s:
+        return []
+    return [row for row in alike(own, other) if row["policy"] == DEFAULT]
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -180,8 +188,11 @@ def main(
     if computed:
         origins = merged(origins, this_machine(computed, again, jobs, perf_counter() - began))
     _write(out / "machine.json", msgspec.json.format(msgspec.json.encode(origins)) + b"\n")
-    theirs = kept | {name: _in_order(parts) for name, parts in found.items()}
-    texts = tables(wanted, theirs | beside_rows(out, wanted), origins)
+    rows_of = kept | {name: _in_order(parts) for name, parts in found.items()} | beside_rows(out, wanted)
+    for name, one in running.items():
+        if compared := in_one_piece(one, rows_of[name], rows_of.get(one.beside, ())):
+            draw([*rows_of[name], *compared], out / f"{name}.png")
+    texts = tables(wanted, rows_of, origins)
     if whole or given is not None:
         everything = "\n\n".join(f"## {marker}\n{text}" for marker, text in texts.items())
         _write(out / "tables.md", f"# All tables of the routing study\n\n{everything}\n".encode())

@@ -423,11 +423,20 @@ def test_only_experiments_that_lack_rows_are_computed(
     rows[2]["ttft_p99_s"] = 4 * rows[2]["floor_ttft_p99_s"]  # explore's
     there.write_text(json.dumps(rows))
     kept = there.read_bytes()
+    drawn = list[list[str]]()
+
+    def drawing(rows: list[Row], path: Path) -> None:
+        drawn.append([label(row) for row in rows])
+        draw(rows, path)
+
+    monkeypatch.setattr(study, "draw", drawing)
     run("--missing")
     assert there.read_bytes() == kept
     assert [row["slice_after_s"] for row in json.loads((docs / "routing/sliced.json").read_text())] == [5, 5]
     origins = json.loads((docs / "routing/machine.json").read_text())
     assert [origin["experiments"] for origin in origins] == [["whole"], ["sliced"]]
+    # the picture shows what is compared
+    assert drawn[-1] == [FLOOR, "estimated_ttft (slices after 5 s)", "estimated_ttft"]
     # both are judged by what was there
     told = (docs / "routing-study.md").read_text().splitlines()[3:-1]
     assert [(line.split(" | ")[0], line.split(" | ")[11]) for line in told] == [
