@@ -30,7 +30,9 @@ OF_COMMANDS = frozenset(("admin_url",))
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, allow_inf_nan=False
+    )
 
     # where it listens
     host: str = Field("127.0.0.1", description="address of the public port")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from benchmarks.replay.engines import Timeline
 from gateway.routing.route import Route
@@ -26,16 +27,20 @@ class Yielding:
     number: int
     worker: int
     plan: Plan
-    began: float
     done: int
     route: Route
+    began: float | None = None
+    """When its turn came."""
     computed: int = 0
     """Tokens that its slices took."""
     under_way: bool = False
     whole: bool = False
     """It has yielded enough, or the engine keeps nothing of it: the rest goes in one piece."""
-    followers: list[tuple[int, int]] = field(default_factory=list)
+    followers: list[tuple[float, int]] = field(default_factory=list)
     """Requests that were promised so many of its tokens."""
+
+    def since(self, now: float) -> float:
+        return now if self.began is None else self.began
 
     def go_whole(self) -> None:
         self.whole = True
@@ -69,30 +74,22 @@ class SlicedPrompts:
 
     def whole(self, number: int, worker: int, route: Route, now: float) -> bool:
         """Another request is asked, in one piece. False: not at once, for it follows one in slices."""
-        if self._follows(number, worker, route):
+        queue = self._queues[worker]
+        tokens: float = route.matched_tokens
+        ahead = next((one for one in queue.yielding if one.owes(route)), None)
+        if queue.yielding and route.lease.uncached_tokens > (last := queue.yielding[-1]).plan.rest_tokens:
+            tokens, ahead = inf, last
+        if ahead is not None:
+            ahead.followers.append((tokens, number))
             return False
-        self._queues[worker].others.add(number)
+        queue.others.add(number)
         self._send(number, None, now)
         return True
 
     def begin(self, number: int, worker: int, plan: Plan, route: Route, now: float) -> None:
-        one = Yielding(number, worker, plan, now, plan.cached_tokens, route)
-        follows = self._follows(number, worker, route)
-        self._by_number[number] = one
+        one = self._by_number[number] = Yielding(number, worker, plan, plan.cached_tokens, route)
         self._queues[worker].yielding.append(one)
-        if not follows:
-            self._start(one, now)
-
-    def _follows(self, number: int, worker: int, route: Route) -> bool:
-        ahead = next((one for one in self._queues[worker].yielding if one.owes(route)), None)
-        if ahead is not None:
-            ahead.followers.append((route.matched_tokens, number))
-        return ahead is not None
-
-    def _start(self, one: Yielding, now: float) -> None:
-        one.began = now
-        self._timeline.at(now + one.plan.hold_s(0.0, one.done), lambda then: self._enough(one, then))
-        self._go_on(one.worker, now)
+        self._go_on(worker, now)
 
     def slice_over(self, number: int, tokens: int, cached: int, now: float) -> None:
         """The engine has the first `tokens` now, of which `cached` were there."""
@@ -103,7 +100,7 @@ class SlicedPrompts:
             one.go_whole()  # somebody needed the room
         one.done = tokens
         self._let_go(one, tokens, now)
-        left = one.plan.hold_s(now - one.began, tokens)
+        left = one.plan.hold_s(now - one.since(now), tokens)
         if left > 0:
             self._timeline.at(now + left, lambda then: self._enough(one, then))
         else:
@@ -118,14 +115,11 @@ class SlicedPrompts:
         self._go_on(worker, now)
         return 0 if one is None else one.computed
 
-    def _let_go(self, one: Yielding, done: int, now: float) -> None:
+    def _let_go(self, one: Yielding, done: float, now: float) -> None:
         """Those who were promised no more than that."""
         going = [number for tokens, number in one.followers if tokens <= done]
         one.followers = [(tokens, number) for tokens, number in one.followers if tokens > done]
         for number in going:
-            if number in self._by_number:
-                self._start(self._by_number[number], now)
-                continue
             self._queues[one.worker].others.add(number)
             self._send(number, None, now)
 
@@ -133,18 +127,22 @@ class SlicedPrompts:
         """It may have yielded as long as it has to."""
         if one.under_way or self._by_number.get(one.number) is not one:
             return
-        if one.plan.hold_s(now - one.began, one.done) <= 1e-9:
+        if one.plan.hold_s(now - one.since(now), one.done) <= 1e-9:
             one.go_whole()
             self._ask(one, now)
 
     def _go_on(self, worker: int, now: float) -> None:
         queue = self._queues[worker]
-        if (
-            queue.yielding
-            and not queue.yielding[0].under_way
-            and (queue.yielding[0].whole or not queue.others)
-        ):
-            self._ask(queue.yielding[0], now)
+        if not queue.yielding:
+            return
+        first = queue.yielding[0]
+        if first.began is None:
+            first.began = now
+            self._timeline.at(
+                now + first.plan.hold_s(0.0, first.done), lambda then: self._enough(first, then)
+            )
+        if not first.under_way and (first.whole or not queue.others):
+            self._ask(first, now)
 
     def _ask(self, one: Yielding, now: float) -> None:
         one.under_way = True
@@ -154,4 +152,5 @@ class SlicedPrompts:
             queue = self._queues[one.worker]
             queue.yielding.remove(one)
             queue.others.add(one.number)
-            self._let_go(one, one.plan.prompt_tokens, now)
+            self._let_go(one, inf, now)
+            self._go_on(one.worker, now)

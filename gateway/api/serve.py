@@ -44,6 +44,7 @@ from gateway.errors import (
     Overloaded,
     Unavailable,
     UpstreamError,
+    UpstreamTimeout,
 )
 from gateway.routing.route import Outcome, Route, RouterProtocol
 from gateway.types import Clock, WorkerId
@@ -284,14 +285,21 @@ class ProxyService:
         began = self._clock()
         try:
             request = self._request(call, route, identifier, story.trace_headers)
-            if self._slices.queues:
-                followed = await self._slices.follow(route, deadline, sliced=ahead is not None)
-            if ahead is not None and sliced is not None:
+            if ahead is None:
+                if self._slices.queues:
+                    followed = await self._slices.follow(route, deadline)
+            elif sliced is not None:
                 ask = partial(
                     ask_for_beginning,
                     self._client,
                     route.url,
-                    Beginnings(request, sliced, route.model, call.fields),
+                    Beginnings(
+                        request,
+                        sliced,
+                        route.model,
+                        call.prompt.cache_salt,
+                        None if call.fields is None else call.fields.get("priority"),
+                    ),
                     options.timeouts,
                     deadline,
                 )
@@ -323,6 +331,7 @@ class ProxyService:
                     exchange.usage,
                     first - began if first is not None else None,
                     retry_after=retry_after_of(exchange.headers) if exchange.status >= 400 else None,
+                    blameless=outcome is Outcome.TIMEOUT and _hasty(call, exchange, options.timeouts),
                 )
             finally:
                 route.lease.release()
@@ -391,6 +400,17 @@ def _unserved(route: Route, call: Call) -> bytes:
     path = call.head.target.partition(b"?")[0].decode("latin-1")
     error = NotFound(f"the engine of model {route.model!r} does not serve {path}")
     return error_answer(error, call.endpoint.dialect).body
+
+
+def _hasty(call: Call, exchange: Exchange, timeouts: Timeouts) -> bool:
+    """Its client's own limit was over, and not ours: nobody could be asked to be that quick."""
+    own, error = call.caller.deadline_s, exchange.error
+    return (
+        own is not None
+        and own < timeouts.total
+        and isinstance(error, UpstreamTimeout)
+        and error.phase == "total"
+    )
 
 
 def _outcome_of(error: GatewayError) -> Outcome:

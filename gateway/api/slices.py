@@ -4,7 +4,8 @@ asks for one beginning after the other, and says what they computed.
 At one worker one prompt is sliced at a time, in order of arrival. It is held while other requests of this
 gateway have no first byte there, but no longer than their prompts may take, for an answer in one piece shows
 that late. Requests of other replicas are only met in the engine's own queue. Whoever was promised a part of
-such a prompt that is not there yet does not pass it: that would be computed twice.
+such a prompt that is not there yet does not pass it: that would be computed twice. Nor does a long one that
+goes in one piece: those come in order of arrival.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 
 import msgspec
 
@@ -37,11 +39,18 @@ _MOST_ANSWER = 256 * 1024
 _REST_S = 600.0
 """How long a worker that does not take slices is not asked again."""
 
-_AS_THE_REQUEST = ("cache_salt", "priority")
 _OF_THE_PROMPT = ("echo", "prompt_logprobs")
 
-Ask = Callable[[int], Awaitable[Usage | None]]
-"""For the first so many tokens of the prompt; None where the worker gave no good answer."""
+Ask = Callable[[int], Awaitable[Usage]]
+"""For the first so many tokens of the prompt. Raises UpstreamError, and SliceRefused."""
+
+
+class SliceRefused(Exception):
+    """The worker takes no slices; says why. `computed` where it did its part all the same."""
+
+    def __init__(self, why: str, *, computed: bool = False) -> None:
+        super().__init__(why)
+        self.computed = computed
 
 
 class BeginningAnswer:
@@ -98,16 +107,22 @@ class Slices:
         if not queue.prompts:
             del self.queues[lease.worker]
 
-    async def follow(self, route: Route, deadline: float, *, sliced: bool = False) -> bool:
-        """Waits until what this one was promised of prompts in slices is there, and no longer than to the
-        `deadline`, on the loop's clock. False: nothing was. `sliced`: it has entered itself."""
-        queue = self.queues.get(route.worker)
-        ahead = None if queue is None else next((p for p in queue.prompts if p.owes(route)), None)
-        if queue is None or ahead is None:
+    async def follow(self, route: Route, deadline: float) -> bool:
+        """For one that goes in one piece. Waits until what it was promised of prompts in slices is there, or,
+        where it is long itself, until those before it are on their way; no longer than to the `deadline`, on
+        the loop's clock. False: it need not."""
+        queue, lease = self.queues.get(route.worker), route.lease
+        if queue is None:
+            return False
+        tokens: float = route.matched_tokens
+        ahead = next((prompt for prompt in queue.prompts if prompt.owes(route)), None)
+        if lease.uncached_tokens > (last := queue.prompts[-1]).rest_tokens:
+            tokens, ahead = inf, last
+        if ahead is None:
             return False
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                await ahead.reach(route.matched_tokens, 0 if sliced else route.lease.uncached_tokens)
+                await ahead.reach(tokens, lease.uncached_tokens)
         return True
 
     def takes(self, worker: WorkerId) -> bool:
@@ -136,7 +151,7 @@ class SlicedPrompt:
         self._clock = clock
         self._began = self._deadline = 0.0
         self._done = plan.cached_tokens
-        self._followers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._followers: list[tuple[float, int, asyncio.Future[None]]] = []
         """From how many tokens on each can go, and what it has of its own."""
         self._past = 0
         """What waits of others and must have been computed by now."""
@@ -152,6 +167,11 @@ class SlicedPrompt:
         self._slices.leave(self, self._lease, self._queue)
         self._let_go()
 
+    @property
+    def rest_tokens(self) -> float:
+        """Who has more of its own does not pass it."""
+        return self._plan.rest_tokens
+
     def owes(self, route: Route) -> bool:
         """That one was promised a part of this prompt that is not there yet."""
         unit = route.notes.unit
@@ -160,7 +180,7 @@ class SlicedPrompt:
             return False
         return route.keys[0][blocks - 1] == self._keys[blocks - 1]
 
-    async def reach(self, tokens: int, uncached_tokens: int) -> None:
+    async def reach(self, tokens: float, uncached_tokens: int) -> None:
         """Until so many of its tokens are there, or all are asked for, ahead of whoever comes then. It does
         not yield meanwhile to whoever waits for that, with `uncached_tokens` of its own."""
         follower = asyncio.get_running_loop().create_future()
@@ -185,7 +205,7 @@ class SlicedPrompt:
     async def run(self, ask: Ask, deadline: float) -> None:
         """Returns when the request itself is to be sent, at the `deadline`, by the loop, at the latest.
         Raises nothing of its own: where a slice fails, that will tell whether the worker does."""
-        self._began, self._deadline = self._clock(), deadline
+        self._deadline = deadline
         try:
             if not await self._slice(ask):
                 # what is left of it goes in one piece
@@ -204,11 +224,16 @@ class SlicedPrompt:
             try:
                 usage = await ask(tokens)
             except UpstreamError as error:
-                logger.warning("a slice of a long prompt failed", extra={"worker": worker, "why": str(error)})
+                if asyncio.get_running_loop().time() < self._deadline:
+                    why = {"worker": worker, "why": str(error)}
+                    logger.warning("a slice of a long prompt failed", extra=why)
                 return False
-            if usage is None:
+            except SliceRefused as error:
+                if error.computed:
+                    self.computed += tokens - self._done
                 self._slices.refused(worker)
-                logger.warning("long prompts go in one piece: slices are refused", extra={"worker": worker})
+                why = {"worker": worker, "why": str(error)}
+                logger.warning("long prompts go in one piece: slices are refused", extra=why)
                 return False
             # who does not say what was cached is taken at the word of its events
             cached = self._done if usage.cached_tokens is None else usage.cached_tokens
@@ -227,13 +252,13 @@ class SlicedPrompt:
         return msgspec.structs.replace(usage, cached_tokens=max(0, usage.cached_tokens - self.computed))
 
     async def _turn(self) -> bool:
-        """False where it has yielded enough before its turn came."""
+        """False where its client waits no longer. To wait for its turn is not to yield."""
         try:
-            async with asyncio.timeout(max(0.0, self._left())):
+            async with asyncio.timeout_at(self._deadline):
                 await self._queue.turn.acquire()
         except TimeoutError:
             return False
-        self._has_turn = True
+        self._has_turn, self._began = True, self._clock()
         return True
 
     async def _others(self) -> bool:
@@ -265,26 +290,31 @@ async def ask_for_beginning(
     timeouts: Timeouts,
     deadline: float,
     tokens: int,
-) -> Usage | None:
-    """Raises UpstreamError, also where the worker has too much to do."""
+) -> Usage:
+    """Raises UpstreamError, also where the worker has too much to do, and SliceRefused."""
     answer = BeginningAnswer()
     await client.exchange(url, beginnings.request(tokens), answer, timeouts, deadline)
     if answer.status == 429 or answer.status >= 500:
         raise UpstreamError(f"it answered {answer.status}")
-    return answer.usage
+    usage = answer.usage
+    if usage is None:
+        good = answer.status == 200
+        raise SliceRefused("an answer without usage" if good else f"answered {answer.status}", computed=good)
+    return usage
 
 
 class Beginnings:
     """Completions of the first so many tokens of `request`'s prompt, with the headers of that one."""
 
     def __init__(
-        self, request: UpstreamRequest, sliced: Sliced, model: str, said: Mapping[str, object] | None
+        self, request: UpstreamRequest, sliced: Sliced, model: str, salt: str, priority: object = None
     ) -> None:
-        """`said` are the request's fields."""
+        """`salt` is what the engine gets of the request, which need not be what its client said."""
         fields: dict[str, object] = {"model": model, "max_tokens": 1, "temperature": 0}
-        for name in _AS_THE_REQUEST:
-            if said is not None and said.get(name) is not None:
-                fields[name] = said[name]
+        if salt:
+            fields["cache_salt"] = salt
+        if priority is not None:
+            fields["priority"] = priority
         self._request = request
         self._ids = sliced.ids
         self._head = msgspec.json.encode(fields)[:-1] + b',"prompt":['

@@ -114,11 +114,13 @@ class RouterProtocol(Protocol):
         ttft: float | None,
         *,
         retry_after: float | None = None,
+        blameless: bool = False,
     ) -> None:
         """Told once per route, before its lease is released: feedback for the index and the breaker.
 
         `ttft` is in seconds from the start of this try to the first piece of a stream; None where none came,
         and for an answer whose time says nothing of prefill: one in one piece, or to a prompt in slices.
-        `retry_after` is how many seconds a busy worker asked to be left alone for.
+        `retry_after` is how many seconds a busy worker asked to be left alone for. `blameless`: it was the
+        client's own limit that ended it.
         """
         ...

@@ -130,10 +130,13 @@ class Router:
         ttft: float | None,
         *,
         retry_after: float | None = None,
+        blameless: bool = False,
     ) -> None:
         """What the end of a try teaches: breaker, overload mark, prefill rates, index."""
         now = self._clock()
         verdict = Verdict.SUCCESS if outcome is Outcome.OK else _VERDICTS.get(outcome, Verdict.NEUTRAL)
+        if blameless:
+            verdict = Verdict.NEUTRAL
         self._guards.record(
             route.worker, verdict, now, probe=route.notes.probe, answered=route.lease.answered
         )

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from gateway.fleet.load import WorkerLoad
 
 LEAST_IDLE = 0.25
-"""Of the fleet's workers, how many must be without a queue: where everybody waits, to yield at each slice
-would be to wait for everybody, over and over."""
+"""Of the fleet's workers, how many must be without a queue, but for prompts that yield: where everybody
+waits, to yield at each slice would be to wait for everybody, over and over."""
 MOST_LAG = 0.25
 """Of what a prompt takes by itself, how much it may lose to others before the rest goes in one piece."""
 _REST = 1.25
@@ -54,9 +54,14 @@ class Plan:
         """What of it nobody has to wait for who comes later: all but one slice."""
         return self.prompt_tokens - self.cached_tokens - self.tokens
 
+    @property
+    def rest_tokens(self) -> float:
+        """As much goes in one piece."""
+        return _REST * self.tokens
+
     def next_cut(self, done: int) -> int | None:
         """Tokens of the next beginning to ask for, where `done` are there; None: the request itself comes."""
-        if self.prompt_tokens - done <= _REST * self.tokens:
+        if self.prompt_tokens - done <= self.rest_tokens:
             return None
         return (done + self.tokens) // self.block * self.block
 
@@ -108,6 +113,7 @@ def plan(
     if load.all_context_tokens + prompt_tokens > load.capacity_tokens:
         # blocks between two slices are cached, not held: whoever needs room takes them. 0: not known
         return None
-    if sum(not other.all_waiting_tokens for other in loads) < LEAST_IDLE * len(loads):
+    idle = sum(not other.all_waiting_tokens or other.all_yielding_tokens > 0 for other in loads)
+    if idle < LEAST_IDLE * len(loads):
         return None
     return Plan(prompt_tokens, matched_tokens, seconds, slicing.tokens, block)

@@ -104,7 +104,8 @@ class UpstreamClient:
                 await loop.create_connection(lambda: connection, origin.host, origin.port, ssl=tls)
         except TimeoutError as error:
             phase = "connect" if limit == timeouts.connect else "total"
-            what = "did not accept a connection in time"
+            # where all the time is over before it is asked, that is no word about connections
+            what = "did not accept a connection in time" if limit > 0 else "was not reached in time"
             raise UpstreamTimeout(f"{origin} {what}", phase=phase, told=f"the worker {what}") from error
         except (OSError, ssl.CertificateError) as error:
             raise _unreachable(origin, "refused the connection", f": {error}") from error

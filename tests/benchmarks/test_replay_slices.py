@@ -167,15 +167,30 @@ def test_a_long_sibling_follows_too(toy: Toy) -> None:
 
 
 def test_who_comes_later_than_that_waits_for_the_rest(toy: Toy) -> None:
-    asked = [(10.0, letters("a", 160), 1, None), (10.1, letters("b", 64), 1, None)]
-    # of 2,561 tokens 512 are there at 0.522, when the second's 1,025 begin: the rest is sent at this time
+    # longer ones than that would follow the first
+    others = [(10.1, letters(name, 39), 1, None) for name in ("b", "d")]
+    asked = [(10.0, letters("a", 160), 1, None), *others]
+    # of 2,561 tokens 512 are there at 0.522, when the others' 1,250 begin: the rest is sent at this time
     enough = 2561 * OWN_S * (512 / 2561 + 0.25)
     assert enough == pytest.approx(1.175, abs=1e-3)
-    long, other, late = replayed(toy, [*asked, (11.3, "c", 1, None)])
-    assert other.ttft == pytest.approx(0.522 - 0.1 + 1.035)
-    # so the third, of 17 tokens, shares a step with the first's 2,049
-    assert long.ttft == pytest.approx(0.522 + 1.035 + 2.076)
+    long, other, _other, late = replayed(toy, [*asked, (11.3, "c", 1, None)])
+    assert other.ttft == pytest.approx(0.522 - 0.1 + 1.260)
+    # so the last, of 17 tokens, shares a step with the first's 2,049
+    assert long.ttft == pytest.approx(0.522 + 1.260 + 2.076)
     assert late.ttft == pytest.approx(long.ttft - 1.3)
+
+
+def test_long_ones_come_in_order_of_arrival() -> None:
+    worker = Sent()
+    prompts, at = worker.prompts, worker.timeline.at
+    prompts.begin(0, 0, *sliced(1025, seconds=8.0), 10.0)
+    # of 641 tokens of its own, where a slice and a quarter are 640
+    assert prompts.whole(1, 0, routed(641, range(40), 0), 10.1) is False
+    assert prompts.whole(2, 0, routed(640, range(40), 0), 10.2) is True
+    at(10.3, lambda now: prompts.answered(2, 0, now))
+    at(11.0, lambda now: prompts.slice_over(0, 512, 0, now))
+    worker.timeline.run()
+    assert worker.sent == [(0, 512, 10.0), (2, None, 10.2), (0, None, 11.0), (1, None, 11.0)]
 
 
 def test_a_worker_without_room_for_it_gets_it_whole(toy: Toy) -> None:

@@ -82,6 +82,7 @@ class InOrderRouter:
         ttft: float | None,
         *,
         retry_after: float | None = None,
+        blameless: bool = False,
     ) -> None:
         assert not route.lease.released
         self.finished.append((route.worker, outcome, usage, ttft))

@@ -118,6 +118,25 @@ async def test_the_clients_own_deadline_ends_a_request_at_the_worker() -> None:
             assert answer.status_code == 200
 
 
+async def test_a_clients_own_deadline_is_no_workers_fault_and_ours_is() -> None:
+    for limits, headers, opened in (
+        ({}, {"x-request-timeout": "0.05"}, False),
+        ({"total_timeout": 0.05}, {}, True),
+        ({"total_timeout": 0.05}, {"x-request-timeout": "60"}, True),
+    ):
+        async with (
+            FaultyEngine(hangs(), model="m") as one,
+            whole(one.url, breaker_failures=3, **limits) as gateway,
+            http() as client,
+        ):
+            for _ in range(3):
+                late = await ask(client, gateway, "u", **headers)
+                assert late.status_code == 504
+            await gateway.records(3)
+            assert gateway.outcomes() == {"timeout": 3}
+            assert gateway.open_breakers() == ([one.url] if opened else [])
+
+
 async def test_priority_goes_first_and_service_tier_is_understood() -> None:
     engine = Gated()
     async with (

@@ -4,6 +4,7 @@ go wrong with it."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -160,6 +161,31 @@ async def test_a_worker_that_refuses_slices_is_left_alone_with_them() -> None:
         assert lengths(engine) == [1024, 5000, 5000]
 
 
+async def test_a_keys_own_salt_goes_along(tmp_path: Path) -> None:
+    """Or what slices leave would be anybody's."""
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(
+        json.dumps(
+            [{"id": "a", "hash": "sha256:" + hashlib.sha256(b"secret").hexdigest(), "cache_salt": "mine"}]
+        )
+    )
+    async with (
+        FaultyEngine(keeps_all, model="m") as engine,
+        sliced(engine, api_keys_file=keys) as gateway,
+        http() as client,
+    ):
+        asked = [BODY, BODY | {"cache_salt": "theirs"}]
+        for body in asked:
+            answer = await client.post(
+                gateway.url + PATH, json=body, headers={"authorization": "Bearer secret"}
+            )
+            assert answer.status_code == 200
+        salts = [seen.json()["cache_salt"] for seen in engine.seen]
+        assert salts == [salts[4]] * 5 + [salts[9]] * 5
+        assert (str(salts[4]).startswith("tenant:"), salts[4] != salts[9]) == (True, True)
+        assert lengths(engine) == [1024, 2048, 3072, 4096, 5000] * 2
+
+
 @pytest.mark.parametrize("status", [429, 503])
 async def test_one_that_has_too_much_to_do_is_asked_again(status: int) -> None:
     async with (
@@ -281,7 +307,7 @@ class Road:
         )  # fmt: skip
 
     def ask(self, name: str, then: Callable[[], Awaitable[None]] | None = None) -> Any:
-        async def ask(tokens: int) -> Usage | None:
+        async def ask(tokens: int) -> Usage:
             self.asked.append((name, tokens))
             if then is not None:
                 await then()
@@ -304,7 +330,7 @@ async def test_who_was_promised_a_part_of_it_follows_and_is_nobody_to_yield_to()
                 await asyncio.sleep(0.005)
 
     def lease(matched: int) -> Lease:
-        return Lease.take(road.load, prompt_tokens=5000, matched_tokens=matched)
+        return Lease.take(road.load, prompt_tokens=matched + 100, matched_tokens=matched)
 
     def follow(lease: Lease, matched: int, **other: Any) -> asyncio.Task[bool]:
         return asyncio.create_task(road.slices.follow(road.route(lease, matched, **other), deadline))
@@ -342,7 +368,7 @@ async def test_who_was_promised_a_part_of_it_follows_and_is_nobody_to_yield_to()
 async def test_nobody_follows_for_longer_than_it_has() -> None:
     road = Road(seconds=4000.0)
     prompt = road.enter()
-    lease = Lease.take(road.load, prompt_tokens=5000, matched_tokens=1600)
+    lease = Lease.take(road.load, prompt_tokens=1700, matched_tokens=1600)
     assert await road.slices.follow(road.route(lease, 1600), road.loop.time() + 0.05)
     prompt.over()
 
@@ -422,7 +448,7 @@ async def test_an_engine_that_does_not_say_what_was_cached() -> None:
     road = Road(seconds=4000.0)
     prompt = road.enter()
 
-    async def silent(tokens: int) -> Usage | None:
+    async def silent(tokens: int) -> Usage:
         road.asked.append(("a", tokens))
         return Usage(tokens, 1, None)
 
@@ -431,23 +457,29 @@ async def test_an_engine_that_does_not_say_what_was_cached() -> None:
     prompt.over()
 
 
-async def test_a_sibling_that_is_long_itself_waits_for_what_it_was_promised_first() -> None:
+async def test_long_ones_come_in_order_of_arrival_in_slices_or_not() -> None:
     road = Road(seconds=4000.0)
-    first = road.enter()
-    gate = asyncio.Event()
+    first, gate = road.enter(), asyncio.Event()
     running = asyncio.create_task(first.run(road.ask("a", gate.wait), FOREVER))
+    # a second with hardly any time to yield, and promised a part of the first; one in one piece behind them
     road.seconds = 0.4
-    sibling = road.enter(matched=1024)
-    following = asyncio.create_task(road.slices.follow(road.entered, FOREVER, sliced=True))
-    await asyncio.sleep(0.2)  # longer than it would yield
-    assert not following.done()
+    second = road.enter(matched=1024)
+    slicing = asyncio.create_task(second.run(road.ask("b"), FOREVER))
+    third = Lease.take(road.load, prompt_tokens=1281, matched_tokens=0)
+    following = asyncio.create_task(road.slices.follow(road.route(third), FOREVER))
+    short = Lease.take(road.load, prompt_tokens=1280, matched_tokens=0)
+    assert not await road.slices.follow(road.route(short), FOREVER)
+    short.first_byte()
+    await asyncio.sleep(0.2)  # longer than the second would yield: to wait for its turn is not to
+    assert road.asked == [("a", 1024)]
     gate.set()
-    assert await asyncio.wait_for(following, 20)
     await asyncio.wait_for(running, 20)
+    assert not following.done()
     first._lease.first_byte()
-    await sibling.run(road.ask("b"), FOREVER)
+    await asyncio.wait_for(slicing, 20)
+    assert await asyncio.wait_for(following, 20)
     assert road.asked == [*(("a", cut) for cut in CUTS), *(("b", cut) for cut in (2048, 3072, 4096))]
-    sibling.over()
+    assert not road.slices.queues
 
 
 async def test_one_after_the_other_from_first_slice_to_first_byte() -> None:
@@ -476,12 +508,10 @@ async def test_whoever_gives_up_waiting_for_a_turn_has_none_to_give_back() -> No
     running = asyncio.create_task(first.run(road.ask("a", gate.wait), FOREVER))
     await asyncio.sleep(0)
     assert road.asked == [("a", 1024)]
-    road.seconds = 0.4
     hasty = road.enter()
-    await hasty.run(road.ask("b"), FOREVER)
+    await hasty.run(road.ask("b"), road.loop.time() + 0.05)
     # it is one of the others now, until it has its answer
     hasty._lease.first_byte()
-    road.seconds = 4000.0
     third = road.enter()
     waiting = asyncio.create_task(third.run(road.ask("c"), FOREVER))
     await asyncio.sleep(0.1)
@@ -498,7 +528,7 @@ async def test_a_slice_that_cannot_be_sent_is_the_last() -> None:
     road = Road(seconds=4000.0)
     prompt = road.enter()
 
-    async def refuse(tokens: int) -> Usage | None:
+    async def refuse(tokens: int) -> Usage:
         raise UpstreamConnectError("w refused the connection")
 
     await prompt.run(refuse, FOREVER)
