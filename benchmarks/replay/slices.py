@@ -1,8 +1,8 @@
 """Prompts that go to their worker in slices (gateway.routing.slicing), in virtual time: what
 `gateway.api.slices` does with tasks and a clock.
 
-Of one replica: for whom a prompt yields are the requests of the same one, for of the others' it knows no
-more than their sums.
+First tokens show as they come, so nobody is held for an answer that shows late. Of one replica: for whom a
+prompt yields are the requests of the same one, for of the others' it knows no more than their sums.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import inf
 
 from benchmarks.replay.engines import Timeline
 from gateway.routing.route import Route
-from gateway.routing.slicing import Plan
+from gateway.routing.slicing import Plan, owes
 
 Send = Callable[[int, int | None, float], None]
 """Request, tokens of its beginning (None: the whole of it), now."""
@@ -47,12 +47,10 @@ class Yielding:
         self.route.lease.yield_no_more(self.plan.prompt_tokens - self.done)
 
     def owes(self, route: Route) -> bool:
-        """As `gateway.api.slices.SlicedPrompt` does."""
-        keys, own, unit = route.keys[0], self.route.keys[0], route.notes.unit
-        blocks = min(route.matched_tokens // unit, len(own))
-        if blocks * unit <= self.done or blocks <= route.notes.held_blocks:
-            return False
-        return keys[blocks - 1] == own[blocks - 1]
+        blocks = route.matched_tokens // route.notes.unit
+        return owes(
+            self.route.keys[0], self.done, route.keys[0], blocks, route.notes.held_blocks, route.notes.unit
+        )
 
 
 @dataclass(slots=True)
@@ -96,8 +94,8 @@ class SlicedPrompts:
         one = self._by_number[number]
         one.under_way = False
         one.computed += tokens - cached
-        if one.done - cached >= 2 * one.plan.block:
-            one.go_whole()  # somebody needed the room
+        if one.plan.room_taken(one.done, cached):
+            one.go_whole()
         one.done = tokens
         self._let_go(one, tokens, now)
         left = one.plan.hold_s(now - one.since(now), tokens)

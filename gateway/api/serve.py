@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.api.beginnings import Beginnings, ask_for_beginning
 from gateway.api.body import ClientLeft, check_length, read_body, within
 from gateway.api.call import Call, ReadPrompt, understand
 from gateway.api.caller import anonymous
@@ -32,7 +33,7 @@ from gateway.api.pages import Pages
 from gateway.api.record import Recorder, Story
 from gateway.api.response_pins import Pin, ResponsePins, named_response, without_a_model
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
-from gateway.api.slices import Beginnings, Slices, ask_for_beginning, reads_its_prompt
+from gateway.api.slices import Ask, Slices
 from gateway.api.tracing import Trace, Tracer
 from gateway.errors import (
     ClientError,
@@ -47,6 +48,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.routing.route import Outcome, Route, RouterProtocol
+from gateway.routing.slicing import Sliced
 from gateway.types import Clock, WorkerId
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.headers import Headers, value_of
@@ -275,9 +277,6 @@ class ProxyService:
             max_answer=options.max_answer,
         )
         sliced = route.notes.sliced
-        if sliced is not None and reads_its_prompt(call.fields):
-            route.lease.yield_no_more(route.prompt_tokens - route.matched_tokens)
-            sliced = None
         ahead = None if sliced is None else self._slices.enter(sliced, route)
         followed = False
         exchange = Exchange(outlet, plan, self._clock, route.lease.first_byte)
@@ -285,25 +284,10 @@ class ProxyService:
         began = self._clock()
         try:
             request = self._request(call, route, identifier, story.trace_headers)
-            if ahead is None:
-                if self._slices.queues:
-                    followed = await self._slices.follow(route, deadline)
-            elif sliced is not None:
-                ask = partial(
-                    ask_for_beginning,
-                    self._client,
-                    route.url,
-                    Beginnings(
-                        request,
-                        sliced,
-                        route.model,
-                        call.prompt.cache_salt,
-                        None if call.fields is None else call.fields.get("priority"),
-                    ),
-                    options.timeouts,
-                    deadline,
-                )
-                await ahead.run(ask, deadline)
+            if ahead is not None and sliced is not None:
+                await ahead.run(self._asking(sliced, call, route, request, deadline), deadline)
+            elif self._slices.queues:
+                followed = await self._slices.follow(route, deadline)
             await exchange.run(self._client, route.url, request, options.timeouts, deadline)
             outcome = outcome_of(
                 exchange.status,
@@ -336,6 +320,15 @@ class ProxyService:
             finally:
                 route.lease.release()
         return exchange
+
+    def _asking(
+        self, sliced: Sliced, call: Call, route: Route, request: UpstreamRequest, deadline: float
+    ) -> Ask:
+        """How the beginnings of a very long prompt are asked for."""
+        priority = None if call.fields is None else call.fields.get("priority")
+        beginnings = Beginnings(request, sliced, route.model, call.prompt.cache_salt, priority)
+        timeouts = self._options.timeouts
+        return partial(ask_for_beginning, self._client, route.url, beginnings, timeouts, deadline)
 
     def _request(
         self, call: Call, route: Route, identifier: bytes, trace_headers: Headers

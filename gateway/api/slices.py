@@ -1,5 +1,5 @@
-"""Sends very long prompts to their worker in slices (gateway.routing.slicing): waits for the right moment,
-asks for one beginning after the other, and says what they computed.
+"""Very long prompts on their way to a worker in slices (gateway.routing.slicing): whose turn it is, who waits
+for whom, and what slices have computed (what is asked of the worker: gateway.api.beginnings).
 
 At one worker one prompt is sliced at a time, in order of arrival. It is held while other requests of this
 gateway have no first byte there, but no longer than their prompts may take, for an answer in one piece shows
@@ -12,65 +12,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 
 import msgspec
 
+from gateway.api.beginnings import SliceRefused
 from gateway.errors import UpstreamError
 from gateway.fleet.load import Lease
 from gateway.routing.route import Route
-from gateway.routing.slicing import Plan, Sliced
+from gateway.routing.slicing import Plan, Sliced, owes
 from gateway.types import Clock, Usage, WorkerId
-from gateway.upstream.client import UpstreamClient
-from gateway.upstream.lane import Lane
-from gateway.upstream.timeouts import Timeouts
-from gateway.upstream.usage import read_usage
-from gateway.upstream.wire import Flow, ResponseHead, UpstreamRequest
 
 logger = logging.getLogger(__name__)
 
 LOOK_S = 0.02
 """Between two looks at whether somebody else waits."""
-_MOST_ANSWER = 256 * 1024
-"""Bytes of an answer of one token that are read."""
 _REST_S = 600.0
 """How long a worker that does not take slices is not asked again."""
 
-_OF_THE_PROMPT = ("echo", "prompt_logprobs")
-
 Ask = Callable[[int], Awaitable[Usage]]
 """For the first so many tokens of the prompt. Raises UpstreamError, and SliceRefused."""
-
-
-class SliceRefused(Exception):
-    """The worker takes no slices; says why. `computed` where it did its part all the same."""
-
-    def __init__(self, why: str, *, computed: bool = False) -> None:
-        super().__init__(why)
-        self.computed = computed
-
-
-class BeginningAnswer:
-    """A sink (gateway.upstream.wire.Sink) that keeps an answer of one token."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self._body = bytearray()
-
-    def on_head(self, head: ResponseHead, flow: Flow) -> None:
-        self.status = head.status
-
-    def on_body(self, data: bytes, last: bool) -> Lane | None:
-        if len(self._body) < _MOST_ANSWER:
-            self._body += data
-        return None
-
-    @property
-    def usage(self) -> Usage | None:
-        return read_usage(bytes(self._body)) if self.status == 200 else None
 
 
 @dataclass(slots=True)
@@ -174,11 +138,11 @@ class SlicedPrompt:
 
     def owes(self, route: Route) -> bool:
         """That one was promised a part of this prompt that is not there yet."""
-        unit = route.notes.unit
-        blocks = min(route.matched_tokens // unit, len(self._keys))
-        if blocks * unit <= self._done or blocks <= route.notes.held_blocks or len(route.keys) != 1:
+        if len(route.keys) != 1:
             return False
-        return route.keys[0][blocks - 1] == self._keys[blocks - 1]
+        notes = route.notes
+        blocks = route.matched_tokens // notes.unit
+        return owes(self._keys, self._done, route.keys[0], blocks, notes.held_blocks, notes.unit)
 
     async def reach(self, tokens: float, uncached_tokens: int) -> None:
         """Until so many of its tokens are there, or all are asked for, ahead of whoever comes then. It does
@@ -230,6 +194,7 @@ class SlicedPrompt:
                 return False
             except SliceRefused as error:
                 if error.computed:
+                    self.sent += 1
                     self.computed += tokens - self._done
                 self._slices.refused(worker)
                 why = {"worker": worker, "why": str(error)}
@@ -239,8 +204,8 @@ class SlicedPrompt:
             cached = self._done if usage.cached_tokens is None else usage.cached_tokens
             self.sent += 1
             self.computed += max(0, tokens - cached)
-            if self._done - cached >= 2 * plan.block:
-                return False  # somebody needed the room, and the next slice would compute it all again
+            if plan.room_taken(self._done, cached):
+                return False
             self._done = tokens
             self._let_go()
         return await self._others()
@@ -281,67 +246,3 @@ class SlicedPrompt:
         """Seconds that it may still be held."""
         hold = self._plan.hold_s(self._clock() - self._began, self._done)
         return min(hold, self._deadline - asyncio.get_running_loop().time())
-
-
-async def ask_for_beginning(
-    client: UpstreamClient,
-    url: str,
-    beginnings: Beginnings,
-    timeouts: Timeouts,
-    deadline: float,
-    tokens: int,
-) -> Usage:
-    """Raises UpstreamError, also where the worker has too much to do, and SliceRefused."""
-    answer = BeginningAnswer()
-    await client.exchange(url, beginnings.request(tokens), answer, timeouts, deadline)
-    if answer.status == 429 or answer.status >= 500:
-        raise UpstreamError(f"it answered {answer.status}")
-    usage = answer.usage
-    if usage is None:
-        good = answer.status == 200
-        raise SliceRefused("an answer without usage" if good else f"answered {answer.status}", computed=good)
-    return usage
-
-
-class Beginnings:
-    """Completions of the first so many tokens of `request`'s prompt, with the headers of that one."""
-
-    def __init__(
-        self, request: UpstreamRequest, sliced: Sliced, model: str, salt: str, priority: object = None
-    ) -> None:
-        """`salt` is what the engine gets of the request, which need not be what its client said."""
-        fields: dict[str, object] = {"model": model, "max_tokens": 1, "temperature": 0}
-        if salt:
-            fields["cache_salt"] = salt
-        if priority is not None:
-            fields["priority"] = priority
-        self._request = request
-        self._ids = sliced.ids
-        self._head = msgspec.json.encode(fields)[:-1] + b',"prompt":['
-        self._text = b""
-        """Of the tokens that were asked for before: each slice costs the loop its own alone."""
-        self._written = 0
-
-    def request(self, tokens: int) -> UpstreamRequest:
-        """`tokens` are more each time."""
-        more = msgspec.json.encode(self._ids[self._written : tokens].tolist())[1:-1]
-        self._text, self._written = (self._text + b"," + more if self._text else more), tokens
-        request = self._request
-        headers = [
-            (name, b"%s-%d" % (value, tokens) if name == b"x-request-id" else value)
-            for name, value in request.headers
-        ]
-        return UpstreamRequest(
-            b"POST",
-            b"/v1/completions",
-            headers,
-            self._head + self._text + b"]}",
-            # the time that it may take to begin is that of the request itself
-            request.streamed,
-            request.written,
-        )
-
-
-def reads_its_prompt(fields: Mapping[str, object] | None) -> bool:
-    """An engine that has to say something of the prompt computes all of it, whatever it has cached."""
-    return fields is not None and any(fields.get(name) not in (None, False) for name in _OF_THE_PROMPT)

@@ -48,6 +48,9 @@ class PromptRequest(msgspec.Struct, frozen=True):
     stream: bool = False
     include_usage: bool = False
     """The client asked for ``stream_options.include_usage`` itself."""
+    wants_prompt: bool = False
+    """The answer is to say something of the prompt (``echo``, ``prompt_logprobs``): an engine then computes
+    all of it, whatever it has cached."""
     too_many: bool = False
     """It has more than MOST_PROMPTS prompts or MOST_ITEMS items."""
 

@@ -19,7 +19,7 @@ _TEMPLATE_FIELDS: Mapping[str, type] = {
 _FLAGS = ("add_generation_prompt", "continue_final_message")
 _UNUSUAL = frozenset(
     (
-        *_TEMPLATE_FIELDS, *_FLAGS, "tool_choice", "add_special_tokens", "cache_salt",
+        *_TEMPLATE_FIELDS, *_FLAGS, "echo", "prompt_logprobs", "tool_choice", "add_special_tokens", "cache_salt",
         "truncate_prompt_tokens", "n", "max_completion_tokens",
     )
 )  # fmt: skip
@@ -54,6 +54,8 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
         n=1 if usual else max(1, _integer(get("n")) or 1),
         stream=stream is not None and _flag(stream, False),
         include_usage=isinstance(options, dict) and _flag(options.get("include_usage"), False),
+        # 0 asks for the prompt's own tokens
+        wants_prompt=not usual and (_flag(get("echo"), False) or get("prompt_logprobs") is not None),
         too_many=many,
     )
 

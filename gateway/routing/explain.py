@@ -75,7 +75,7 @@ class Explanation:
     reason: str
     slices: int
     """In how many pieces the prompt would go to the chosen worker, the request itself among them; 0 without
-    one. A breaker's probe, and a request that wants to hear of its prompt, go in one all the same."""
+    one. A breaker's probe goes in one all the same."""
     workers: tuple[WorkerView, ...]
     """Candidates by score, best first, then the others."""
 

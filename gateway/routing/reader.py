@@ -75,6 +75,7 @@ class Reader:
             comparable=encoder is not None and encoder.exact,
             media=media,
             not_tokenised="" if prompts else _why_none(prompts, encoder, request),
+            wants_prompt=request.wants_prompt,
             bound_to=caller.worker,
         )  # fmt: skip
 

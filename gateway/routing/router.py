@@ -347,6 +347,8 @@ class Router:
         info, answer = worker.info, reading.shape.max_tokens or 1
         if worker.spec.events is None or not reading.exact or len(reading.prompts) != 1 or info is None:
             return None
+        if reading.wants_prompt:
+            return None
         if info.most_tokens is not None and prompt + answer > info.most_tokens:
             return None  # it will be refused
         found = plan(

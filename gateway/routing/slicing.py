@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.fleet.load import WorkerLoad
+from gateway.types import BlockKey
 
 LEAST_IDLE = 0.25
 """Of the fleet's workers, how many must be without a queue, but for prompts that yield: where everybody
@@ -74,6 +75,11 @@ class Plan:
             done = cut
         return found
 
+    def room_taken(self, done: int, cached: int) -> bool:
+        """The engine had `cached` tokens where slices had left `done`: somebody needed the room, and the next
+        slice would compute it all again. A block may be a question of rounding."""
+        return done - cached >= 2 * self.block
+
     def hold_s(self, elapsed_s: float, done: int) -> float:
         """How long it may still be held for others, where it came `elapsed_s` ago and `done` tokens are
         there; below zero, it has yielded enough. Its work is taken to go by tokens, which flatters the later
@@ -91,6 +97,16 @@ class Sliced:
 
 
 NO_SLICING = Slicing()
+
+
+def owes(
+    keys: Sequence[BlockKey], done: int, promised: Sequence[BlockKey], blocks: int, held: int, unit: int
+) -> bool:
+    """Whether of a prompt with these `keys`, of which `done` tokens are there, somebody was promised a part
+    that is not: `blocks` of his own keys, `promised`, of which the worker held the first `held` anyway. A
+    block is `unit` tokens."""
+    blocks = min(blocks, len(keys), len(promised))
+    return blocks * unit > done and blocks > held and promised[blocks - 1] == keys[blocks - 1]
 
 
 def plan(

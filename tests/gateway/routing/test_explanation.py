@@ -13,6 +13,7 @@ from gateway.fleet.rates import MIN_SAMPLES
 from gateway.fleet.worker import EngineInfo
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.prompt.engine import EngineEncoder
+from gateway.prompt.reader import read_prompt
 from gateway.routing.explain import explain
 from gateway.routing.registry import POLICIES, make_policy
 from gateway.routing.slicing import Slicing
@@ -89,8 +90,9 @@ async def test_in_how_many_pieces_a_long_prompt_goes(make_fleet: Any, capsys: An
     a, b = (fleet.add(name, MANY) for name in "ab")
     fleet.store(a, LONG[:20_000])
 
-    async def pieces(tokens: list[int]) -> int:
-        told = await explain(fleet.router, PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[tokens]))
+    async def pieces(tokens: list[int], **said: Any) -> int:
+        body = {"model": "m", "prompt": tokens, **said}
+        told = await explain(fleet.router, read_prompt(Endpoint.COMPLETIONS, body))
         assert told.chosen == a
         return told.slices
 
@@ -103,6 +105,9 @@ async def test_in_how_many_pieces_a_long_prompt_goes(make_fleet: Any, capsys: An
     assert "goes to its worker in 5 pieces, the last of them the request itself" in printed(
         await explain(fleet.router, PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[LONG])), capsys
     )
+    # all of it is computed for who wants to hear of it
+    assert [await pieces(LONG, **said) for said in ({"echo": True}, {"prompt_logprobs": 0})] == [1, 1]
+    assert [await pieces(LONG, **said) for said in ({"echo": False}, {"prompt_logprobs": None})] == [5, 5]
     # 50,000 tokens are the 5 s that one piece may take; of one more the last 18,001 are not worth a cut
     assert await pieces(LONG[:70_000]) == 1
     assert await pieces(LONG[:70_001]) == 3

@@ -11,8 +11,8 @@ from gateway.fleet.load import Lease, LoadBoard, LoadVector, WorkerLoad
 from gateway.fleet.rates import MIN_SAMPLES, PrefillRates
 from gateway.routing.policies.estimated_ttft import EstimatedTTFT
 from gateway.routing.policy import RequestShape
-from gateway.routing.slicing import NO_SLICING, Plan, Slicing, plan
-from gateway.types import WorkerId
+from gateway.routing.slicing import NO_SLICING, Plan, Slicing, owes, plan
+from gateway.types import BlockKey, WorkerId
 
 A, B = WorkerId("a"), WorkerId("b")
 FIVE = Slicing(after_s=5.0, tokens=16_000)
@@ -117,3 +117,25 @@ def test_seconds_are_by_tokens_and_what_they_attend_to() -> None:
     for _ in range(MIN_SAMPLES - 1):
         young.observe(A, 1000, 1.0)
     assert young.seconds(A, 1000, 0.0) is None
+
+
+def test_what_a_prompt_in_slices_owes() -> None:
+    keys = [BlockKey(key) for key in range(100)]
+    other = [*keys[:40], *(BlockKey(-key) for key in range(40, 100))]
+    # 32 blocks of 16 are there: who was promised 33 waits for one
+    assert not owes(keys, 512, keys, blocks=32, held=0, unit=16)
+    assert owes(keys, 512, keys, blocks=33, held=0, unit=16)
+    # the worker held those anyway
+    assert not owes(keys, 512, keys, blocks=33, held=33, unit=16)
+    assert owes(keys, 512, other, blocks=40, held=33, unit=16)
+    # of another prompt, as far as it goes beyond what both have
+    assert not owes(keys, 512, other, blocks=41, held=33, unit=16)
+    # one that goes on behind the end of it waits for all of it
+    assert owes(keys[:64], 512, keys, blocks=80, held=0, unit=16)
+
+
+def test_room_was_taken_where_more_than_a_block_is_gone() -> None:
+    one = Plan(prompt_tokens=100_000, cached_tokens=0, seconds=8.0, tokens=16_000, block=16)
+    assert not one.room_taken(done=16_000, cached=16_000)
+    assert not one.room_taken(done=16_000, cached=15_984)
+    assert one.room_taken(done=16_000, cached=15_968)
