@@ -19,8 +19,8 @@ _TEMPLATE_FIELDS: Mapping[str, type] = {
 _FLAGS = ("add_generation_prompt", "continue_final_message")
 _UNUSUAL = frozenset(
     (
-        *_TEMPLATE_FIELDS, *_FLAGS, "echo", "prompt_logprobs", "tool_choice", "add_special_tokens", "cache_salt",
-        "truncate_prompt_tokens", "n", "max_completion_tokens",
+        *_TEMPLATE_FIELDS, *_FLAGS, "tool_choice", "add_special_tokens", "cache_salt",
+        "truncate_prompt_tokens", "n", "max_completion_tokens", "echo", "prompt_logprobs",
     )
 )  # fmt: skip
 """Fields that most requests have none of: one look tells so, and none of them is looked for."""

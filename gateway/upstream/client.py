@@ -105,7 +105,7 @@ class UpstreamClient:
         except TimeoutError as error:
             phase = "connect" if limit == timeouts.connect else "total"
             # where all the time is over before it is asked, that is no word about connections
-            what = "did not accept a connection in time" if limit > 0 else "was not reached in time"
+            what = "did not accept a connection in time" if limit > 0 else f"did not answer in time ({phase})"
             raise UpstreamTimeout(f"{origin} {what}", phase=phase, told=f"the worker {what}") from error
         except (OSError, ssl.CertificateError) as error:
             raise _unreachable(origin, "refused the connection", f": {error}") from error
