@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import calls, micro, steps
+from benchmarks import calls, micro, steps, timing
 from benchmarks.asked import Output, output, span, unwritable
 from benchmarks.live import merge
 from benchmarks.live.__main__ import main as live
@@ -142,7 +142,7 @@ def test_steps_are_whole_with_as_many_as_usual(given: dict[str, int], found: boo
 def test_a_part_leaves_page_and_kept_result(
     given: str, written: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(micro, "BATCH_S", 0.0)
+    monkeypatch.setattr(timing, "BATCH_S", 0.0)
     monkeypatch.chdir(tmp_path)
     for path in (micro.RESULTS, Path("docs/performance.md")):
         path.parent.mkdir(parents=True)
