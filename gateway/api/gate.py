@@ -101,6 +101,9 @@ class Visit(msgspec.Struct):
             _check_salt(own)
         if call.endpoint.caches and call.fields is not None:
             given = call.fields.get("cache_salt")
+            if isinstance(given, list):  # SGLang takes one for each prompt
+                for own in given:
+                    _check_salt(own if isinstance(own, str) else "")
             salt = self.salt_for(given if isinstance(given, str) else "")
             if salt is not None:
                 call.imposed["cache_salt"] = salt

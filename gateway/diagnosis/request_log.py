@@ -75,7 +75,7 @@ async def _read(line: bytes, encoder: PromptEncoder, salt: int) -> list[LoggedPr
     if endpoint is None:
         return []
     request = read_prompt(endpoint, body)
-    scope = CacheScope(request.model, "", request.cache_salt)
+    scope = CacheScope(request.model, "", request.salt)
     from_bytes = encoder.name == BytesEncoder.name
     return [_keyed(prompt.tokens, scope, salt, from_bytes) for prompt in await encoder.encode(request)]
 

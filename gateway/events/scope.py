@@ -3,7 +3,8 @@
 vLLM mixes extra values into a block's hash and publishes them untagged, in this order: the adapter's name
 (every block of a prompt that uses one), the media that the block overlaps, the cache salt (a prompt's first
 block only), a digest of prompt embeddings. Media are ``(identifier, offset in the block)``, in older releases
-the bare identifier; adapter and salt are bare text; a digest is bytes.
+the bare identifier; adapter and salt are bare text; a digest is bytes. SGLang names adapter and salt in fields
+of their own, and says nothing of a request's `extra_key`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from gateway.types import CacheScope
 def root_scope(event: BlockStored, model: str) -> CacheScope:
     """The scope of a store whose first block begins a prompt."""
     adapter = _adapter(event)
+    if event.cache_salt:
+        return CacheScope(model, adapter, event.cache_salt)
     first = event.extra_keys[0] if event.extra_keys else None
     texts = [extra for extra in _without_adapter(first, adapter) if isinstance(extra, str)]
     # Of bare texts the last is the salt. In an older release it may be the name of a medium: a root of its
@@ -31,7 +34,7 @@ def media_extras(event: BlockStored, units: int) -> dict[int, bytes]:
     extras: dict[int, bytes] = {}
     for number, extra_keys in enumerate(event.extra_keys):
         rest = _without_adapter(extra_keys, adapter)
-        if number == 0 and event.parent_block_hash is None:
+        if number == 0 and event.parent_block_hash is None and not event.cache_salt:
             rest = _without_salt(rest)
         if rest:
             named = b"".join(map(_named, rest))

@@ -43,7 +43,8 @@ def decode_batch(payload: bytes) -> EventBatch:
 
 
 def encode_batch(batch: EventBatch) -> bytes:
-    """Writes a batch as vLLM 0.32 does: events as maps, the fields that it leaves out at None left out."""
+    """Writes a batch as vLLM 0.32 does: events as maps, the fields that it leaves out at None left out, and
+    without those that it does not have."""
     events = [_written(event) for event in batch.events]
     return _encoder.encode(_WireBatch(batch.ts, events, batch.dp_rank))
 

@@ -48,6 +48,8 @@ class BlockStored(msgspec.Struct, frozen=True, tag=True, gc=False):
     locality: str | None = None
     ownership: str | None = None
     session_id: str | None = None
+    cache_salt: str | None = None
+    """SGLang's: the salt of the whole prompt, by name. vLLM's is among the `extra_keys`."""
 
 
 class BlockRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):

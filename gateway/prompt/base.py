@@ -42,6 +42,9 @@ class PromptRequest(msgspec.Struct, frozen=True):
     """tools, documents, add_generation_prompt, continue_final_message, chat_template_kwargs…"""
     add_special_tokens: bool = True
     cache_salt: str = ""
+    extra_key: str = ""
+    """What else sets its K/V apart, in an engine that does not publish it (SGLang's field of that name, or a
+    salt for each prompt): nothing that is known to be held is of use to it."""
     truncate_prompt_tokens: int | None = None
     max_tokens: int | None = None
     n: int = 1
@@ -49,10 +52,17 @@ class PromptRequest(msgspec.Struct, frozen=True):
     include_usage: bool = False
     """The client asked for ``stream_options.include_usage`` itself."""
     wants_prompt: bool = False
-    """The answer is to say something of the prompt (``echo``, ``prompt_logprobs``): an engine then computes
-    all of it, whatever it has cached."""
+    """The answer is to say something of the prompt (``echo``, ``prompt_logprobs``): it must come from the
+    request that has all of it."""
+    skips_cache: bool = False
+    """It asks for log-probabilities of the prompt: an engine computes all of it, whatever it has cached."""
     too_many: bool = False
     """It has more than MOST_PROMPTS prompts or MOST_ITEMS items."""
+
+    @property
+    def salt(self) -> str:
+        """That of its block keys' root."""
+        return f"{self.cache_salt}\x1e{self.extra_key}" if self.extra_key else self.cache_salt
 
 
 class TokenPrompt(msgspec.Struct, frozen=True):

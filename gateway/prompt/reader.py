@@ -20,7 +20,7 @@ _FLAGS = ("add_generation_prompt", "continue_final_message")
 _UNUSUAL = frozenset(
     (
         *_TEMPLATE_FIELDS, *_FLAGS, "tool_choice", "add_special_tokens", "cache_salt",
-        "truncate_prompt_tokens", "n", "max_completion_tokens", "echo", "prompt_logprobs",
+        "extra_key", "truncate_prompt_tokens", "n", "max_completion_tokens", "echo", "prompt_logprobs",
     )
 )  # fmt: skip
 """Fields that most requests have none of: one look tells so, and none of them is looked for."""
@@ -40,6 +40,10 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
         max_tokens = completion
     options, stream, model = get("stream_options"), get("stream"), get("model")
     many = not chat and _many_prompts(get("prompt"))
+    salt, extra = ("", "") if usual else _apart(fields)
+    # 0 asks for the prompt's own tokens
+    logprobs = not usual and get("prompt_logprobs") is not None
+    echo = not usual and _flag(get("echo"), False)
     return PromptRequest(
         endpoint=endpoint,
         model=model if isinstance(model, str) else "",
@@ -48,14 +52,16 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
         template_args={} if usual else _template_args(fields),
         # vLLM's defaults: a chat template writes its own special tokens, a bare prompt has none
         add_special_tokens=not chat if usual else _flag(get("add_special_tokens"), not chat),
-        cache_salt="" if usual else _text(get("cache_salt")),
+        cache_salt=salt,
+        extra_key=extra,
         truncate_prompt_tokens=None if usual else _integer(get("truncate_prompt_tokens")),
         max_tokens=max_tokens,
         n=1 if usual else max(1, _integer(get("n")) or 1),
         stream=stream is not None and _flag(stream, False),
         include_usage=isinstance(options, dict) and _flag(options.get("include_usage"), False),
-        # 0 asks for the prompt's own tokens
-        wants_prompt=not usual and (_flag(get("echo"), False) or get("prompt_logprobs") is not None),
+        wants_prompt=echo or logprobs,
+        # vLLM: an echoed chat has its prompt's log-probabilities by default, an echoed text where it asks
+        skips_cache=logprobs or (echo and (chat or get("logprobs") is not None)),
         too_many=many,
     )
 
@@ -72,13 +78,15 @@ def _converted(endpoint: Endpoint, fields: Mapping[str, Any]) -> PromptRequest:
         except PromptError:
             args = {}
     cuts = responses and fields.get("truncation") not in (None, "disabled")
+    salt, extra = _apart(fields)
     return PromptRequest(
         endpoint=endpoint,
         model=_text(fields.get("model")),
         messages=messages,
         template_args=args,
         add_special_tokens=False,
-        cache_salt=_text(fields.get("cache_salt")),
+        cache_salt=salt,
+        extra_key=extra,
         truncate_prompt_tokens=-1 if cuts else None,
         max_tokens=_integer(fields.get("max_output_tokens" if responses else "max_tokens")),
         stream=_flag(fields.get("stream"), False),
@@ -139,6 +147,17 @@ def _prompts(fields: Mapping[str, Any]) -> Sequence[str | Sequence[int]] | None:
     if all(isinstance(prompt, str | list) for prompt in value):
         return value
     return None
+
+
+def _apart(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """The salt, and what else sets its cache apart. SGLang takes lists of either, one for each prompt."""
+    salt, extra = fields.get("cache_salt"), fields.get("extra_key")
+    if isinstance(salt, list) and len(salt) == 1:
+        salt = salt[0]
+    extras = [repr(value) for value in (salt, extra) if value and isinstance(value, list)]
+    if isinstance(extra, str) and extra:
+        extras.append(extra)
+    return _text(salt), "\x1e".join(extras)
 
 
 def _text(value: object) -> str:

@@ -46,7 +46,7 @@ class Reader:
             )
         encoder = self._encoders(target.model)
         prompts = await encoder.encode(request) if encoder is not None else ()
-        scope = CacheScope(target.model, target.adapter, request.cache_salt)
+        scope = CacheScope(target.model, target.adapter, request.salt)
         root = root_key(scope)
         known = True
         for prompt in prompts:
@@ -75,7 +75,9 @@ class Reader:
             comparable=encoder is not None and encoder.exact,
             media=media,
             not_tokenised="" if prompts else _why_none(prompts, encoder, request),
-            wants_prompt=request.wants_prompt,
+            # a slice would not lie where the prompt looks for it
+            whole=request.wants_prompt or bool(request.extra_key),
+            skips_cache=request.skips_cache,
             bound_to=caller.worker,
         )  # fmt: skip
 

@@ -347,7 +347,7 @@ class Router:
         info, answer = worker.info, reading.shape.max_tokens or 1
         if worker.spec.events is None or not reading.exact or len(reading.prompts) != 1 or info is None:
             return None
-        if reading.wants_prompt:
+        if reading.whole:
             return None
         if info.most_tokens is not None and prompt + answer > info.most_tokens:
             return None  # it will be refused
@@ -382,6 +382,8 @@ class Router:
         hold at once."""
         unit = reading.target.unit
         found: dict[WorkerId, int] = {}
+        if reading.skips_cache:
+            return found
         for keys in reading.keys:
             if not keys:
                 continue

@@ -37,7 +37,9 @@ class Reading(msgspec.Struct, frozen=True):
     media: Marks = ()
     not_tokenised: str = ""
     """Why there are no tokens, in words; empty where there are."""
-    wants_prompt: bool = False
+    whole: bool = False
+    """Its prompt can't go in slices."""
+    skips_cache: bool = False
     """Its prompt is computed whole, whatever is cached of it."""
     bound_to: WorkerId | None = None
     """The one worker that can answer it, while that is there."""

@@ -189,12 +189,11 @@ async def test_a_model_in_what_is_no_form_with_files_is_none() -> None:
         assert d.router.asked[0][0].model == ""
 
 
-async def test_other_keys_cannot_name_a_tenants_salt() -> None:
+@pytest.mark.parametrize("salt", ["tenant:acme", ["mine", "tenant:acme"]], ids=["text", "SGLang's list"])
+async def test_other_keys_cannot_name_a_tenants_salt(salt: str | list[str]) -> None:
     async with door() as d:
         for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"):
-            body = json.dumps(
-                {"model": "m", "prompt": "a", "messages": [], "cache_salt": "tenant:acme"}
-            ).encode()
+            body = json.dumps({"model": "m", "prompt": "a", "messages": [], "cache_salt": salt}).encode()
             assert (await d.post(path, "plain", body)).status_code == 400
         assert d.engine.seen == []
 

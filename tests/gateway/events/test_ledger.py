@@ -216,6 +216,11 @@ def keys_in(
             keys_in(CacheScope(MODEL, salt="s"), {0: b"\x1eold-img", 1: b"\x1eold-img"}),
         ),
         (stored(1, 2, extra_keys=((b"\x01\x02",), None)), keys_in(CacheScope(MODEL), {0: b"\x1e\x01\x02"})),
+        (stored(1, 2, cache_salt="s"), keys_in(CacheScope(MODEL, salt="s"))),
+        (
+            stored(1, 2, cache_salt="s", lora_name="sql"),
+            keys_in(CacheScope(MODEL, adapter="sql", salt="s")),
+        ),
     ],
     ids=[
         "plain",
@@ -229,6 +234,8 @@ def keys_in(
         "image of an older release",
         "image and salt of an older release",
         "prompt embeddings",
+        "salt of SGLang",
+        "adapter and salt of SGLang",
     ],
 )
 def test_the_root_is_what_the_engine_hashed(store: BlockStored, keys: tuple[BlockKey, ...]) -> None:

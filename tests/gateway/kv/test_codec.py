@@ -179,6 +179,26 @@ def test_unknown_fields_and_types_are_ignored_and_bad_events_cost_only_themselve
     assert batch == EventBatch(0.0, (BlockRemoved((1,)), AllBlocksCleared()), 0, malformed=6, ignored=2)
 
 
+def test_stores_of_sglang_name_salt_and_adapter() -> None:
+    """As 0.5.23 writes them: fields at their default left out, its rank third in the batch."""
+    event = {
+        "type": "BlockStored",
+        "block_hashes": [11],
+        "parent_block_hash": None,
+        "token_ids": list(range(16)),
+        "block_size": 16,
+        "lora_id": None,
+        "medium": "GPU",
+        "cache_salt": "tenant-a",
+        "session_id": "s-1",
+        "lora_name": "sql",
+    }
+    expected = BlockStored(
+        (11,), None, tuple(range(16)), 16, cache_salt="tenant-a", session_id="s-1", lora_name="sql"
+    )
+    assert decode_batch(pack([0.5, [event], 1])) == EventBatch(0.5, (expected,), 1)
+
+
 def test_stores_of_slower_tiers_decode_without_tokens() -> None:
     event = {
         "type": "BlockStored",

@@ -80,6 +80,46 @@ def test_what_makes_no_sense_has_no_prompt(body: object) -> None:
     assert read_prompt(Endpoint.CHAT, body) == PromptRequest(Endpoint.CHAT, "", add_special_tokens=False)
 
 
+@pytest.mark.parametrize(
+    ("fields", "salt", "extra"),
+    [
+        ({"cache_salt": "s"}, "s", ""),
+        ({"cache_salt": ["s"]}, "s", ""),
+        ({"cache_salt": ["s", "t"]}, "", "['s', 't']"),
+        ({"cache_salt": "s", "extra_key": "k"}, "s", "k"),
+        ({"extra_key": ["k"]}, "", "['k']"),
+        ({"cache_salt": [], "extra_key": ""}, "", ""),
+        ({"cache_salt": 7, "extra_key": 7}, "", ""),
+    ],
+)
+@pytest.mark.parametrize("endpoint", Endpoint)
+def test_what_sets_a_cache_apart(endpoint: Endpoint, fields: Any, salt: str, extra: str) -> None:
+    """SGLang takes a list of salts, and an `extra_key`, of which no event tells."""
+    request = read_prompt(endpoint, {"model": "m", "prompt": "x", **fields})
+    assert (request.cache_salt, request.extra_key) == (salt, extra)
+    assert request.salt == (f"{salt}\x1e{extra}" if extra else salt)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "fields", "wants_prompt", "skips_cache"),
+    [
+        (Endpoint.CHAT, {"prompt_logprobs": 0}, True, True),
+        (Endpoint.CHAT, {"echo": True}, True, True),
+        (Endpoint.CHAT, {"echo": False, "logprobs": True}, False, False),
+        (Endpoint.COMPLETIONS, {"prompt_logprobs": 1}, True, True),
+        (Endpoint.COMPLETIONS, {"echo": True}, True, False),
+        (Endpoint.COMPLETIONS, {"echo": True, "logprobs": 0}, True, True),
+        (Endpoint.COMPLETIONS, {"echo": True, "logprobs": None}, True, False),
+        (Endpoint.COMPLETIONS, {"prompt_logprobs": None, "logprobs": 3}, False, False),
+    ],
+)
+def test_who_asks_for_log_probabilities_of_the_prompt_skips_the_cache(
+    endpoint: Endpoint, fields: Any, wants_prompt: bool, skips_cache: bool
+) -> None:
+    request = read_prompt(endpoint, {"model": "m", "prompt": "x", **fields})
+    assert (request.wants_prompt, request.skips_cache) == (wants_prompt, skips_cache)
+
+
 def test_wrong_types_are_absent() -> None:
     body = {
         "model": 7,

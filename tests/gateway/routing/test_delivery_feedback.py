@@ -60,6 +60,26 @@ async def test_a_request_that_failed_before_takes_back_no_promise_made_since(fle
     assert fleet.router.weigh(await fleet.router.read(request())).reusable == 192
 
 
+async def test_who_skips_the_cache_is_promised_nothing_and_refutes_nothing(fleet: Any) -> None:
+    a = fleet.add("a")
+    fleet.store(a, PROMPT)
+    route = await fleet.router.route(
+        PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT], skips_cache=True)
+    )
+    assert (route.matched_tokens, route.reusable_tokens) == (0, 0)
+    fleet.router.finish(route, Outcome.OK, Usage(200, 3, 0), 0.1)
+    route.lease.release()
+    assert await answer(fleet, 192) == 192
+
+
+async def test_a_cache_that_is_set_apart_in_secret_matches_nothing(fleet: Any) -> None:
+    """SGLang's `extra_key`: the events of such blocks do not tell of it."""
+    a = fleet.add("a")
+    fleet.store(a, PROMPT)
+    apart = PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT], extra_key="k")
+    assert fleet.router.weigh(await fleet.router.read(apart)).reusable == 0
+
+
 async def test_a_kept_promise_changes_nothing(fleet: Any) -> None:
     a = fleet.add("a")
     fleet.store(a, PROMPT)

@@ -93,7 +93,7 @@ async def test_in_how_many_pieces_a_long_prompt_goes(make_fleet: Any, capsys: An
     async def pieces(tokens: list[int], **said: Any) -> int:
         body = {"model": "m", "prompt": tokens, **said}
         told = await explain(fleet.router, read_prompt(Endpoint.COMPLETIONS, body))
-        assert told.chosen == a
+        assert told.chosen == a or told.reusable_tokens == 0
         return told.slices
 
     # nobody knows yet how long it takes
