@@ -3,8 +3,8 @@
 vLLM mixes extra values into a block's hash and publishes them untagged, in this order: the adapter's name
 (every block of a prompt that uses one), the media that the block overlaps, the cache salt (a prompt's first
 block only), a digest of prompt embeddings. Media are ``(identifier, offset in the block)``, in older releases
-the bare identifier; adapter and salt are bare text; a digest is bytes. SGLang names adapter and salt in fields
-of their own, and says nothing of a request's `extra_key`.
+the bare identifier; adapter and salt are bare text; a digest is bytes. SGLang names adapter and salt in
+fields of their own, and says nothing of a request's `extra_key`.
 """
 
 from __future__ import annotations
