@@ -17,34 +17,30 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 from benchmarks import asked
 from benchmarks.fleet import free_port, free_row
-from benchmarks.wire.bench import CHUNKS, INTERVAL, Bench, Figures, running
+from benchmarks.wire.bench import ENGINES, Bench, Figures, mock_engines
 from benchmarks.wire.dynamo import dynamo
+from benchmarks.wire.provenance import measured_on
 from benchmarks.wire.report import BYTES, machine, median_rows, table, targets, write_pages
 from benchmarks.wire.routers import (
     PEERS,
-    PYTHON,
     Ports,
     Router,
     bare,
     installed_peers,
     missing,
     ours,
-    python_of,
 )
 
-ENGINES = 4
 RESULTS = Path("benchmarks/results/wire.json")
 SECONDS, ROUNDS = 5.0, 3
 
@@ -132,12 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"not installed, so not measured: {'; '.join(not_here) or 'none'}")
         if out.result is None:
             print(asked.PART)
-        os.sched_setaffinity(0, {int(other_core)})
-        mock = [sys.executable, "-m", "benchmarks.wire.engine", "--chunks", str(CHUNKS)]
-        mock += ["--interval", str(INTERVAL), "--port"]
-        for engine in engines:
-            stack.enter_context(running(other_core, [*mock, str(engine)], scratch / "engines.log"))
-        time.sleep(2.0)
+        stack.enter_context(mock_engines(ports, other_core, scratch))
         rows = median_rows(
             play(Bench(args.seconds, ports, scratch, (router_cores, other_core)), routers, args.rounds)
         )
@@ -145,7 +136,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("no router could be measured in every round")
         return 1
     document = {
-        "machine": _machine(args.rounds, args.seconds, rows["direct"]["per_second"], before),
+        "machine": {
+            **measured_on(args.rounds, args.seconds, before),
+            "ceiling": rows["direct"]["per_second"],
+        },
         "rows": rows,
     }
     if out.result is not None:
@@ -163,28 +157,6 @@ def _two_cores(router_cores: str, other_core: str) -> str:
     """The router's core and one that nobody has, for `taskset`; empty where all are taken."""
     spare = os.sched_getaffinity(0) - {*asked.span(router_cores), int(other_core)}
     return f"{router_cores},{min(spare)}" if spare else ""
-
-
-def _machine(rounds: int, seconds: float, ceiling: float, before: float) -> dict[str, Any]:
-    return {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": platform.machine(),
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
-        "gateway_python": python_of(PYTHON),
-        "rounds": rounds,
-        "seconds": seconds,
-        "ceiling": ceiling,
-        "load_before": round(before, 1),
-        "load_after": round(os.getloadavg()[0], 1),
-    }
-
-
-def _cpu() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 if __name__ == "__main__":

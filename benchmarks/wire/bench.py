@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ import httpx
 
 from benchmarks.wire.engine import MODEL
 from benchmarks.wire.load import Result, http_request, run, saturate
+from benchmarks.wire.processes import cpu_seconds, running
 from benchmarks.wire.routers import Part, Ports, Router
 
+ENGINES = 4
 CHUNKS, INTERVAL = 100, 0.02
 HALF_S = 20.0
 """Seconds at half load, at least: of a hundred requests a 99th percentile is the luck of one."""
@@ -28,11 +31,43 @@ _WORDS = "the quick brown fox jumps over the lazy dog and looks at what the engi
 Figures = dict[str, float]
 
 
-def prompts(tokens: int, count: int, *, stream: bool, headers: dict[str, str] | None = None) -> list[bytes]:
-    """Chats of about `tokens` tokens in a common English text, over eight shared system prompts."""
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Requests whose CPU is a figure of its own."""
+
+    name: str
+    tokens: int
+    rate: float
+    prompts: int
+    """Different ones."""
+    stream: bool = False
+
+    @property
+    def units(self) -> int:
+        """What CPU is told by: chunks, or the request itself."""
+        return CHUNKS if self.stream else 1
+
+
+A_CHUNK = Cost("chunk", 200, 20.0, 64, stream=True)
+JSON_200, JSON_8000 = Cost("json_200", 200, 300.0, 512), Cost("json_8000", 8000, 40.0, 512)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    us: float
+    """CPU of each."""
+    answered: int
+    failed: int
+
+
+def prompts(
+    tokens: int, count: int, *, stream: bool, headers: dict[str, str] | None = None, first: int = 0
+) -> list[bytes]:
+    """Chats of about `tokens` tokens in a common English text, over eight shared system prompts; others from
+    each `first` on."""
     words = _WORDS.split()
     made = []
-    for n in range(count):
+    for n in range(first, first + count):
         system = f"system {n % 8} " + " ".join(words[(n % 8 + i) % len(words)] for i in range(tokens // 3))
         user = f"user {n} " + " ".join(words[(n * 7 + i) % len(words)] for i in range(tokens // 6))
         body: dict[str, Any] = {
@@ -51,60 +86,17 @@ def quantile(values: list[float], q: float) -> float:
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else float("nan")
 
 
-def pinned(cores: str, command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("ab") as out:
-        return subprocess.Popen(
-            ["taskset", "-c", cores, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-
 @contextmanager
-def running(cores: str, command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    process = pinned(cores, command, log)
-    try:
-        yield process
-    finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-            process.wait(15)
-        except ProcessLookupError:
-            process.wait()
-        except subprocess.TimeoutExpired:
-            continue
-        return
-
-
-def cpu_seconds(pid: int) -> float:
-    """Run time of process `pid` and all that came from it, all threads, in seconds."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:  # the name before them, in brackets, may hold anything
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except (OSError, ProcessLookupError):
-                continue
-            parents[int(entry.name)] = int(fields[1])
-    total = 0
-    for own in parents:
-        above: int | None = own
-        while above is not None and above != pid:
-            above = parents.get(above)
-        if above == pid:
-            try:
-                tasks = Path(f"/proc/{own}/task").glob("*/schedstat")
-                total += sum(int(task.read_text().split()[0]) for task in tasks)
-            except (OSError, ProcessLookupError):
-                continue
-    return total / 1e9
+def mock_engines(ports: Ports, core: str, scratch: Path) -> Iterator[None]:
+    """On `core`, where this process, which makes the load, goes too."""
+    os.sched_setaffinity(0, {int(core)})
+    mock = [sys.executable, "-m", "benchmarks.wire.engine", "--chunks", str(CHUNKS)]
+    mock += ["--interval", str(INTERVAL), "--port"]
+    with ExitStack() as stack:
+        for engine in ports.engines:
+            stack.enter_context(running(core, [*mock, str(engine)], scratch / "engines.log"))
+        time.sleep(2.0)
+        yield
 
 
 class Bench:
@@ -113,34 +105,40 @@ class Bench:
     def __init__(self, seconds: float, ports: Ports, scratch: Path, cores: tuple[str, str]) -> None:
         self.seconds, self.ports, self.scratch = seconds, ports, scratch
         self.router_cores, self.other_core = cores
+        self._log = scratch / "router.log"
 
     def measure(self, router: Router | None, known: Figures | None = None) -> Figures:
         """One turn of one router, added to what another part of it gave; None measures an engine directly.
         Raises RuntimeError where it does not start."""
         if router is None:
-            return _Turn(self.ports.engines[0], None, {}, self.seconds).measure(tuple(Part), {})
-        log = self.scratch / "router.log"
-        log.write_bytes(b"")
+            return Turn(self.ports.engines[0], None, {}, self.seconds).measure(tuple(Part), {})
+        with self.started(router) as turn:
+            return turn.measure(router.parts, known or {})
+
+    @contextmanager
+    def started(self, router: Router) -> Iterator[Turn]:
+        """It runs and answers. Raises RuntimeError where it does not start."""
+        self._log.write_bytes(b"")
         with ExitStack() as stack:
             for command in router.beside:
                 stack.enter_context(running(self.other_core, command, self.scratch / "beside.log"))
             cores = router.cores or self.router_cores
-            process = stack.enter_context(running(cores, router.command, log))
-            self._await_answer(router, process, log)
+            process = stack.enter_context(running(cores, router.command, self._log))
+            self._await_answer(router, process)
             self._await_blocks(router)
-            turn = _Turn(self.ports.public, process.pid, dict(router.headers), self.seconds)
-            return turn.measure(router.parts, known or {})
+            yield Turn(self.ports.public, process.pid, dict(router.headers), self.seconds)
 
-    def _await_answer(
-        self, router: Router, process: subprocess.Popen[bytes], log: Path, timeout: float = 60.0
-    ) -> None:
+    def said(self) -> str:
+        """The last words of what was started last."""
+        return self._log.read_text(errors="replace")[-600:]
+
+    def _await_answer(self, router: Router, process: subprocess.Popen[bytes], timeout: float = 60.0) -> None:
         body = {"model": MODEL, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1}
         url = f"http://127.0.0.1:{self.ports.public}/v1/chat/completions"
         deadline = time.monotonic() + timeout
         while True:
             if process.poll() is not None or time.monotonic() > deadline:
-                said = log.read_text(errors="replace")[-600:]
-                raise RuntimeError(f"{router.name} did not start: {said}")
+                raise RuntimeError(f"{router.name} did not start: {self.said()}")
             try:
                 answer = httpx.post(url, json=body, headers=router.headers, trust_env=False, timeout=5)
                 if answer.status_code == 200:
@@ -163,16 +161,15 @@ class Bench:
             time.sleep(0.5)
 
 
-class _Turn:
+class Turn:
     """What is asked of one router, or of an engine where `pid` is None."""
 
     def __init__(self, port: int, pid: int | None, headers: dict[str, str], seconds: float) -> None:
         self._port, self._pid, self._headers, self._seconds = port, pid, headers, seconds
 
     def measure(self, parts: tuple[Part, ...], known: Figures) -> Figures:
-        self._load(200, rate=100, seconds=1.0)  # warm-up
-        figures = {**known, "idle": 0.0}
-        figures["idle"] = self._resting()
+        self.warm_up()
+        figures = {**known, "idle": self.resting()}
         steps = {
             Part.CHUNK: self._chunk,
             Part.JSON: self._json,
@@ -183,17 +180,42 @@ class _Turn:
             steps[part](figures)
         return figures
 
+    def warm_up(self) -> None:
+        self._load(200, rate=100, seconds=1.0)
+
+    def resting(self) -> float:
+        """CPU seconds a second without requests."""
+        before, began = self._cpu(), time.monotonic()
+        time.sleep(2.0)
+        return (self._cpu() - before) / (time.monotonic() - began)
+
+    def cost(self, asked: Cost, idle: float, *, first: int = 0) -> Spent:
+        """What requests of a kind take beyond `idle`, what resting takes; their prompts begin at `first`."""
+        before, began = self._cpu(), time.monotonic()
+        result = self._load(
+            asked.tokens,
+            rate=asked.rate,
+            seconds=self._seconds,
+            count=asked.prompts,
+            stream=asked.stream,
+            first=first,
+        )
+        spent = self._cpu() - before - idle * (time.monotonic() - began)
+        answered = len(result.total)
+        return Spent(spent / max(1, answered * asked.units) * 1e6, answered, result.failed)
+
     def _chunk(self, figures: Figures) -> None:
-        spent, result = self._spent(figures["idle"], 200, 64, 20, stream=True)
-        figures["cpu_us_chunk"] = spent / max(1, len(result.total) * CHUNKS) * 1e6
-        figures["failed_stream"] = result.failed
+        self._told(figures, A_CHUNK, "failed_stream")
 
     def _json(self, figures: Figures) -> None:
-        for tokens, rate in ((200, 300.0), (8000, 40.0)):
-            spent, result = self._spent(figures["idle"], tokens, 512, rate)
-            figures[f"cpu_us_json_{tokens}"] = spent / max(1, len(result.total)) * 1e6
-            figures[f"failed_json_{tokens}"] = result.failed
+        for asked in (JSON_200, JSON_8000):
+            self._told(figures, asked, f"failed_{asked.name}")
         self._low(figures, "json", stream=False)
+
+    def _told(self, figures: Figures, asked: Cost, failed: str) -> None:
+        spent = self.cost(asked, figures["idle"])
+        figures[f"cpu_us_{asked.name}"] = spent.us
+        figures[failed] = spent.failed
 
     def _first(self, figures: Figures) -> None:
         self._low(figures, "stream", stream=True)
@@ -219,25 +241,18 @@ class _Turn:
         each = (figures["cpu_us_json_8000"] + CHUNKS * figures["cpu_us_chunk"]) / 1e6
         return min(40.0, 0.5 / each) if each > 0 else 40.0
 
-    def _spent(
-        self, idle: float, tokens: int, count: int, rate: float, *, stream: bool = False
-    ) -> tuple[float, Result]:
-        """CPU seconds beyond what resting takes, and how the requests went."""
-        before, began = self._cpu(), time.monotonic()
-        result = self._load(tokens, rate=rate, seconds=self._seconds, count=count, stream=stream)
-        return self._cpu() - before - idle * (time.monotonic() - began), result
-
     def _load(
-        self, tokens: int, *, rate: float, seconds: float, count: int = 64, stream: bool = False
+        self,
+        tokens: int,
+        *,
+        rate: float,
+        seconds: float,
+        count: int = 64,
+        stream: bool = False,
+        first: int = 0,
     ) -> Result:
-        made = prompts(tokens, count, stream=stream, headers=self._headers)
+        made = prompts(tokens, count, stream=stream, headers=self._headers, first=first)
         return asyncio.run(run(self._port, made, rate=rate, seconds=seconds))
-
-    def _resting(self) -> float:
-        """CPU seconds a second without requests."""
-        before, began = self._cpu(), time.monotonic()
-        time.sleep(2.0)
-        return (self._cpu() - before) / (time.monotonic() - began)
 
     def _cpu(self) -> float:
         return 0.0 if self._pid is None else cpu_seconds(self._pid)

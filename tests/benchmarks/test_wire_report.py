@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.wire.bench import cpu_seconds
 from benchmarks.wire.dynamo import FASTOKENS
 from benchmarks.wire.dynamo import NAME as DYNAMO
+from benchmarks.wire.processes import cpu_seconds
 from benchmarks.wire.report import (
     BYTES,
     EVENTS,
