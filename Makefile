@@ -137,6 +137,11 @@ bench-python: ## an environment on the system's own Python (SYSTEM_PYTHON), for 
 SYSTEM_PYTHON ?= /usr/bin/python3
 .PHONY: bench-python
 
+bench-turns: $(VENV)/.run ## CPU of the working tree's gateway and of AGAINST=REV's, side by side and asked in turns (six minutes)
+	@test -n "$(AGAINST)" || { echo "say which revision: make bench-turns AGAINST=main~3"; exit 2; }
+	@exec $(BIN)/python -m benchmarks.wire.turns --against "$(AGAINST)" $(TURNS_ARGS)
+.PHONY: bench-turns
+
 live-study: $(VENV)/.run ## hit rate, balance, TTFT: ours and each installed peer on the same live engines (three hours, all of it)
 	@exec $(BIN)/python -m benchmarks.live $(LIVE_ARGS)
 

@@ -18,6 +18,7 @@ from benchmarks.live import merge
 from benchmarks.live.__main__ import main as live
 from benchmarks.live.__main__ import whole
 from benchmarks.wire import __main__ as wire
+from benchmarks.wire import turns
 from benchmarks.wire.routers import Router
 
 USUAL = Path("docs/usual.json")
@@ -64,6 +65,10 @@ def test_a_page_is_of_a_whole_run_or_asked_for(
         (wire.main, "--cores 2-1,0", "'2-1,0' is not like 0,1 or 0-2,3"),
         (wire.main, f"--cores 0,{NO_CORE}", f"no core {NO_CORE}; there are: "),
         (wire.main, "--cores 0,0 --only nonsense", "--only: unknown: nonsense; there are: ours, bytes; "),
+        (turns.main, "", "the following arguments are required: --against"),
+        (turns.main, "--against no/such", "--against: no/such is no revision with a gateway in it: "),
+        (turns.main, "--against HEAD --rounds 0", "'0' is no whole number of 1 or more"),
+        (turns.main, "--against HEAD --row events", "invalid choice: 'events' (choose from 'bytes', "),
         (
             wire.main,
             "--report --json no/such/file",
