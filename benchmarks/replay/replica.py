@@ -14,6 +14,7 @@ from gateway.index.prefix import PrefixIndex
 from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
 from gateway.routing.in_time import expected, first_in_time
+from gateway.routing.last_blocks import LastBlocks
 from gateway.routing.observer import NullObserver
 from gateway.routing.policy import Committing, Policy, RequestShape
 from gateway.routing.route import Notes, Route
@@ -72,7 +73,7 @@ class Replica:
         self._index = PrefixIndex(max_blocks=max_blocks, max_placed_keys=max_blocks)
         self._board = LoadBoard()
         self._rates = PrefillRates()
-        self._feedback = Feedback(self._index, NullObserver())
+        self._feedback = Feedback(self._index, NullObserver(), LastBlocks(self._index))
         self._next_upkeep = 0.0
         self._loads: list[WorkerLoad] = []
         for worker, blocks in zip(self.workers, capacity, strict=True):

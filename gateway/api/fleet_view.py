@@ -201,6 +201,7 @@ class FleetView:
     def _worker(self, worker: Worker, held: int) -> WorkerView:
         load, info = self._board.add(worker.id), worker.info
         drift = self._feedback.drift(worker.id)
+        stride = 1 if info is None else info.block_size // self._registry.unit_of(info.model)
         now = self._clock()
         return WorkerView(
             id=worker.id,
@@ -214,7 +215,7 @@ class FleetView:
             version="" if info is None else info.version,
             block_size=None if info is None else info.block_size,
             capacity_blocks=load.capacity_blocks,
-            indexed_blocks=held,
+            indexed_blocks=self._feedback.last_blocks.without_ends(worker.id, held, stride),
             load=LoadView(
                 load.requests,
                 load.waiting_tokens,

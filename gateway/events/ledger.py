@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 from itertools import groupby
 from typing import cast
 
+from gateway.events.ends import end_keys
 from gateway.events.ledger_state import BlockEntry, Journal, LedgerStats, WholeBooks
 from gateway.events.scope import media_extras, root_scope
 from gateway.events.tiers import Tiers
@@ -55,7 +56,7 @@ class Ledger:
         self._last: PartedMap[EngineHash, BlockKey] = PartedMap()
         """Engine block → our key of its last unit."""
         self._units: dict[EngineHash, tuple[BlockKey, ...]] = {}
-        """All units of an engine block, where it is larger than ours."""
+        """All our keys of an engine block, where it has more than one: its units, and before them its end."""
         self._copies: dict[EngineHash, int] = {}
         """Copies on the GPU where they are not one: more, or none (a slower tier holds the block)."""
         self._waiting = WaitingRoom(max_waiting)
@@ -196,7 +197,7 @@ class Ledger:
         """The keys of which they take a copy."""
         removed: list[BlockKey] = []
         last, copies, touched = self._last.parts, self._copies, self._touched
-        simple = self._stride == 1 and not self._tiers
+        simple = self._stride == 1 and not self._tiers and not self._units
         for event in events:
             if event.medium != GPU and not _on_gpu(event):
                 for block in self._tiers.removed(event.medium or GPU, event.block_hashes):
@@ -288,8 +289,9 @@ class Ledger:
         changes: list[Change],
     ) -> None:
         stride, last = self._stride, self._last.parts
+        ends = end_keys(event, keys, stride)
         self._touch(event.block_hashes)
-        if stride == 1 and not gone:  # the hot path: blocks of our size, nearly all of them new
+        if stride == 1 and not gone and not ends:  # the hot path: blocks of our size, nearly all of them new
             for block, key in zip(event.block_hashes, keys, strict=True):
                 part = last[hash(block) & LOW]
                 if block in part:
@@ -300,14 +302,20 @@ class Ledger:
             return
         for place, block in enumerate(event.block_hashes):
             if place not in gone:
-                self._learn(block, keys[place * stride : (place + 1) * stride], 1)
+                self._learn(
+                    block, (*ends[place : place + 1], *keys[place * stride : (place + 1) * stride]), 1
+                )
         if not gone:
             changes.append(Stored(tuple(keys), parent))
-            return
-        for place in range(len(event.block_hashes)):
-            if place not in gone:
-                before = keys[place * stride - 1] if place else parent
-                changes.append(Stored(tuple(keys[place * stride : (place + 1) * stride]), before))
+        else:
+            for place in range(len(event.block_hashes)):
+                if place not in gone:
+                    before = keys[place * stride - 1] if place else parent
+                    changes.append(Stored(tuple(keys[place * stride : (place + 1) * stride]), before))
+        for place, (block, end) in enumerate(zip(event.block_hashes, ends, strict=False)):
+            # one that was learned without its end would be removed without it
+            if place not in gone and self._units.get(block, ())[:1] == (end,):
+                changes.append(Stored((end,), keys[(place + 1) * stride - 1]))
 
     def _learn(self, block: EngineHash, keys: Sequence[BlockKey], copies: int) -> None:
         if block in self._last:
@@ -328,8 +336,10 @@ class Ledger:
         if event.token_ids and (parent is None or parent in self._last) and self._fits(event):
             keys = self._keys(event, None if parent is None else self._last[parent])
             if keys is not None:
+                ends, stride = end_keys(event, keys, self._stride), self._stride
                 for place, block in enumerate(event.block_hashes):
-                    self._learn(block, keys[place * self._stride : (place + 1) * self._stride], 0)
+                    own = keys[place * stride : (place + 1) * stride]
+                    self._learn(block, (*ends[place : place + 1], *own), 0)
 
     def _keys(self, event: BlockStored, parent: BlockKey | None) -> list[BlockKey] | None:
         if parent is None:

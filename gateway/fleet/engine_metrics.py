@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from gateway.fleet.worker import Speculates
+
 # engine's metric → its labels for block size and number of blocks
 _CONFIG_LABELS = {
     "vllm:cache_config_info": {"block_size": "block_size", "num_gpu_blocks": "num_blocks"},
@@ -14,6 +16,8 @@ _CONFIG_LABELS = {
 }
 # SGLang 0.5.11 and later: gauges in place of labels
 _CONFIG_GAUGES = {"sglang:page_size": "block_size", "sglang:num_pages": "num_blocks"}
+# there from the start where vLLM was told to speculate; SGLang says how many it drafts, 0 where it does not
+_DRAFTS = ("vllm:spec_decode_num_drafts_total", "sglang:spec_num_draft_tokens")
 _RANK_LABELS = ("engine", "dp_rank")
 """vLLM's and SGLang's name of the data-parallel rank; absent where there is one alone."""
 
@@ -46,3 +50,13 @@ def cache_config(text: str, rank: int = 0) -> dict[str, int]:
             if value.isascii() and value.isdigit() and int(value) > 0:
                 found[name] = int(value)
     return found
+
+
+def speculates(text: str) -> Speculates:
+    """Whose names the metrics have of an engine that drafts tokens; empty where it does not."""
+    for sample in samples(text, _DRAFTS):
+        if sample.name.startswith("vllm:"):
+            return "vllm"
+        if sample.value > 0:
+            return "sglang"
+    return ""

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gateway.errors import UpstreamError, UpstreamProtocolError
-from gateway.fleet.engine_metrics import cache_config
-from gateway.fleet.worker import EngineInfo, WorkerSpec
+from gateway.fleet.engine_metrics import cache_config, speculates
+from gateway.fleet.worker import EngineInfo, Speculates, WorkerSpec
 from gateway.kv.keys import BLOCK_SIZE
 from gateway.types import AskEngine, EngineAnswer
 
@@ -60,6 +60,7 @@ class EngineProbe:
             entries,
             _config(metrics, spec, known),
             known.version if version is None and known is not None else _json_object(version).get("version"),
+            _speculates(metrics, known),
         )
         unheard = metrics is None or version is None
         if spec.events is not None:
@@ -89,6 +90,12 @@ def _config(metrics: bytes | None, spec: WorkerSpec, known: EngineInfo | None) -
     return cache_config(metrics.decode(errors="replace"), spec.dp_rank or 0)
 
 
+def _speculates(metrics: bytes | None, known: EngineInfo | None) -> Speculates:
+    if metrics is None:
+        return known.speculates if known is not None else ""
+    return speculates(metrics.decode(errors="replace"))
+
+
 def model_entries(content: bytes) -> tuple[dict[str, object], ...]:
     """Entries of a `/v1/models` answer, fields kept. Raises UpstreamProtocolError where there are none."""
     data = _json_object(content).get("data")
@@ -104,6 +111,7 @@ def engine_info(
     entries: tuple[dict[str, object], ...],
     config: Mapping[str, int],
     version: object = None,
+    speculates: Speculates = "",
 ) -> EngineInfo:
     """An operator's word stands above the engine's. Entries with a parent are adapters; of those without,
     the first is the base model's name in its block keys, the others are further names of it."""
@@ -120,6 +128,7 @@ def engine_info(
         version=version if isinstance(version, str) else "",
         model_entries=entries,
         served_names=tuple(str(entry["id"]) for entry in bases if entry is not base),
+        speculates=speculates,
     )
 
 

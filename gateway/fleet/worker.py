@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal, TypeAlias
 
 from gateway.types import WorkerId
+
+Speculates: TypeAlias = Literal["", "vllm", "sglang"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class EngineInfo:
     """The `/v1/models` entries as the engine gave them, fields kept."""
     served_names: tuple[str, ...] = ()
     """Further names that the engine itself serves its base model under."""
+    speculates: Speculates = ""
+    """Whose metrics say that it drafts tokens before it computes them; empty where none do."""
     most_tokens: int | None = field(init=False, default=None)
     """What the longest prompt may have that it can hold; None where it says nothing about that."""
 

@@ -27,6 +27,10 @@ class IndexReader(Protocol):
         """
         ...
 
+    def holds(self, worker: WorkerId, key: BlockKey) -> bool:
+        """Whether this worker holds `key` by its own word."""
+        ...
+
 
 class IndexWriter(Protocol):
     """The write path: what KV events and routing decisions do to it. Unknown workers are ignored, so that an

@@ -118,6 +118,10 @@ class PrefixIndex:
         depth = known.holding.depth(keys)
         return depth - depth % known.stride
 
+    def holds(self, worker: WorkerId, key: BlockKey) -> bool:
+        known = self._workers.get(worker)
+        return known is not None and key in known.holding.parents
+
     # the write path
 
     def add_worker(self, worker: WorkerId, *, stride: int = 1, capacity: int | None = None) -> None:

@@ -1,9 +1,10 @@
 """KV event batches as bytes: msgpack ``[ts, [events], dp_rank]``.
 
-Three generations of publishers are understood, also mixed in one batch:
+Several generations of publishers are understood, also mixed in one batch:
 
 - events as maps with a ``type``, fields at their default left out (vLLM from 0.24, newer SGLang);
 - events as arrays ``[tag, fields in order]``, of every length that a release sent (vLLM up to 0.23, SGLang);
+- maps whose tokens are pairs, each with the token behind it (SGLang with a draft model of EAGLE's kind);
 - the batch itself as a map, which vLLM's development branch sends.
 
 A batch of one form, the rule, is decoded in one call. Only where that fails is each event looked at alone, so
@@ -33,6 +34,11 @@ def decode_batch(payload: bytes) -> EventBatch:
     try:
         batch = _maps.decode(payload)
         return EventBatch(batch.ts, batch.events, batch.dp_rank)
+    except _UNREADABLE:
+        pass
+    try:
+        pairs = _pairs.decode(payload)
+        return EventBatch(pairs.ts, tuple(map(_unpaired, pairs.events)), pairs.dp_rank)
     except _UNREADABLE:
         pass
     try:
@@ -95,12 +101,46 @@ class _ClearedArray(msgspec.Struct, array_like=True, tag="AllBlocksCleared", gc=
         return AllBlocksCleared()
 
 
+class _PairedStored(msgspec.Struct, tag="BlockStored", gc=False):
+    block_hashes: tuple[EngineHash, ...]
+    parent_block_hash: EngineHash | None
+    token_ids: tuple[tuple[int, int], ...]
+    block_size: int
+    lora_id: int | None = None
+    medium: str | None = GPU
+    cache_salt: str | None = None
+    session_id: str | None = None
+    lora_name: str | None = None
+
+    def read(self) -> BlockStored:
+        size = max(1, self.block_size)
+        return BlockStored(
+            self.block_hashes,
+            self.parent_block_hash,
+            tuple([token for token, _ in self.token_ids]),
+            self.block_size,
+            self.lora_id,
+            self.medium,
+            self.lora_name,
+            session_id=self.session_id,
+            lookahead_token_ids=tuple([(behind,) for _, behind in self.token_ids[size - 1 :: size]]),
+            cache_salt=self.cache_salt,
+        )
+
+
+_PairedEvent: TypeAlias = _PairedStored | BlockRemoved | AllBlocksCleared
 _EventArray: TypeAlias = _StoredArray | _RemovedArray | _ClearedArray
 
 
 class _BatchOfMaps(msgspec.Struct, array_like=True, gc=False):
     ts: float
     events: tuple[KVEvent, ...]
+    dp_rank: int | None = None
+
+
+class _BatchOfPairs(msgspec.Struct, array_like=True, gc=False):
+    ts: float
+    events: tuple[_PairedEvent, ...]
     dp_rank: int | None = None
 
 
@@ -157,10 +197,12 @@ class _WireBatch(msgspec.Struct, array_like=True, gc=False):
 
 
 _maps = msgspec.msgpack.Decoder(_BatchOfMaps)
+_pairs = msgspec.msgpack.Decoder(_BatchOfPairs)
 _arrays = msgspec.msgpack.Decoder(_BatchOfArrays)
 _raw = msgspec.msgpack.Decoder(_RawBatch)
 _raw_map = msgspec.msgpack.Decoder(_RawBatchMap)
 _event_map: msgspec.msgpack.Decoder[KVEvent] = msgspec.msgpack.Decoder(KVEvent)
+_event_pairs: msgspec.msgpack.Decoder[_PairedEvent] = msgspec.msgpack.Decoder(_PairedEvent)
 _event_array: msgspec.msgpack.Decoder[_EventArray] = msgspec.msgpack.Decoder(_EventArray)
 _anything = msgspec.msgpack.Decoder()
 _encoder = msgspec.msgpack.Encoder()
@@ -199,9 +241,17 @@ def _decode_event(raw: msgspec.Raw) -> KVEvent | None:
     except _UNREADABLE:
         pass
     try:
+        return _unpaired(_event_pairs.decode(raw))
+    except _UNREADABLE:
+        pass
+    try:
         return _event_array.decode(raw).read()
     except _UNREADABLE:
         return None
+
+
+def _unpaired(event: _PairedEvent) -> KVEvent:
+    return event.read() if isinstance(event, _PairedStored) else event
 
 
 def _is_unknown(raw: msgspec.Raw) -> bool:

@@ -1,6 +1,6 @@
 """KV cache events: what an engine says about the blocks it holds.
 
-Field names, their order and the tag are vLLM's (0.32). A batch carries events in the order in which they
+Field names, their order and the tag are vLLM's (0.33). A batch carries events in the order in which they
 happened; removals precede the stores that evicted them.
 
 They are msgspec structs, so that the wire's map form decodes straight into them: an engine under load removes
@@ -48,6 +48,9 @@ class BlockStored(msgspec.Struct, frozen=True, tag=True, gc=False):
     locality: str | None = None
     ownership: str | None = None
     session_id: str | None = None
+    lookahead_token_ids: tuple[tuple[int, ...], ...] | None = None
+    """By block, the tokens behind it of which its K/V is, too: an engine with a draft model that reads ahead
+    (EAGLE, MTP) has it for prompts alone that go on with these."""
     cache_salt: str | None = None
     """SGLang's: the salt of the whole prompt, by name. vLLM's is among the `extra_keys`."""
 

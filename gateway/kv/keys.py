@@ -24,6 +24,8 @@ BLOCK_SIZE = 16
 """Tokens in a block, unless the fleet's engines use another size."""
 
 TOKEN_BYTES = 4
+MOST_LOOKAHEAD = 4
+"""Tokens behind a block that an engine may look at, for its ends to be kept."""
 _AT_ONCE = 64
 """Blocks that are cut out of a prompt by one call."""
 _SEPARATOR = "\x1f"
@@ -94,6 +96,12 @@ def _joined(width: int) -> struct.Struct:
 def _cut(width: int, blocks: int) -> struct.Struct:
     """So many blocks, one behind the other."""
     return struct.Struct(f"{width}s" * blocks)
+
+
+def end_key(key: BlockKey, lookahead: Iterable[int]) -> BlockKey:
+    """Names a block together with the tokens behind it that its engine looked at: they are hashed as if they
+    were a block of their own. Raises OverflowError for what is no token id."""
+    return BlockKey(xxh3_64_intdigest(_pack_key(key) + pack_tokens(lookahead)))
 
 
 def cacheable_blocks(num_tokens: int, block_size: int = BLOCK_SIZE) -> int:

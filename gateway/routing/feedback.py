@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.index.base import IndexWriter
+from gateway.routing.last_blocks import LastBlocks
 from gateway.routing.observer import RoutingObserver
 from gateway.routing.route import Route
 from gateway.types import Usage, WorkerId
@@ -32,6 +33,7 @@ class WorkerDrift:
 class Feedback:
     index: IndexWriter
     observer: RoutingObserver
+    last_blocks: LastBlocks
     _drifts: dict[WorkerId, WorkerDrift] = field(default_factory=dict)
 
     def drift(self, worker: WorkerId) -> WorkerDrift:
@@ -39,6 +41,7 @@ class Feedback:
 
     def forget(self, worker: WorkerId) -> None:
         self._drifts.pop(worker, None)
+        self.last_blocks.forget(worker)
 
     def judge(self, route: Route, usage: Usage) -> None:
         """One answer's usage. An engine that does not report cached tokens gets no verdict, nor does a body
@@ -51,6 +54,11 @@ class Feedback:
         self.observer.delivered(route.worker, route.matched_tokens, delivered)
         self._count(route.worker, route.matched_tokens, delivered)
         held, really = route.notes.held_blocks, delivered // route.notes.unit
+        if kept_back := route.notes.kept_back:
+            self.last_blocks.told(route.worker, delivered >= route.matched_tokens + kept_back)
+        if (on_trust := route.notes.on_trust) and route.matched_tokens - delivered == on_trust:
+            self.last_blocks.told(route.worker, False)
+            return  # it is held, and for prompts that go on otherwise
         # a worker that began anew meanwhile may hold what it did not have yet for this one
         if really < held and self.index.epoch(route.worker) == route.notes.epoch:
             self.index.refute(route.worker, route.keys[0][:held], really)

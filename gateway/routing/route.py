@@ -35,6 +35,10 @@ class Notes(msgspec.Struct, frozen=True):
     held_blocks: int = 0
     """Of a single prompt's keys, how many leading ones the worker was known to hold. What was promised beyond
     them rests on decisions alone: when it does not come true, that refutes nothing."""
+    kept_back: int = 0
+    """Tokens of one more block that the worker was known to hold and may not have for this prompt."""
+    on_trust: int = 0
+    """Tokens of the last block that was promised because others like it were delivered."""
     epoch: int = 0
     """In which of the worker's epochs that was (`IndexWriter.epoch`)."""
     placed: Sequence[Sequence[BlockKey]] = ()

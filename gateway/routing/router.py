@@ -35,6 +35,7 @@ from gateway.routing.candidates import (
 from gateway.routing.choose import pick
 from gateway.routing.feedback import Feedback
 from gateway.routing.in_time import Expected, expected, first_in_time
+from gateway.routing.last_blocks import LastBlocks
 from gateway.routing.last_resort import last_resort
 from gateway.routing.media import MediaMemory, likely_tokens
 from gateway.routing.observer import NullObserver, RoutingObserver
@@ -99,7 +100,8 @@ class Router:
         self.read = self._reader.read
         self.rates = PrefillRates()
         self._bounds = LearnedBounds()
-        self.feedback = Feedback(index, self._observer)
+        self._last_blocks = LastBlocks(index)
+        self.feedback = Feedback(index, self._observer, self._last_blocks)
         self.upkeep = Upkeep(
             registry, board, guards, self.rates, index, self.feedback, encoders, held, self._bounds
         )
@@ -296,6 +298,7 @@ class Router:
             self._guards.given(worker.id, [candidate.id for candidate in weighing.candidates], now)
         probe = self._guards.begin(worker.id, now)
         sliced = self.sliced(reading, weighing, winner) if self._slicing.after_s and not probe else None
+        held_blocks, kept_back, on_trust = self._held(reading, worker, matched)
         notes = Notes(
             probe=probe,
             exact=reading.exact,
@@ -303,9 +306,9 @@ class Router:
             media=reading.media,
             ahead_tokens=load.waiting_tokens + load.peer_waiting_tokens,
             unit=reading.target.unit,
-            held_blocks=self._index.held_depth(worker.id, reading.keys[0][: matched // reading.target.unit])
-            if matched and len(reading.keys) == 1
-            else 0,
+            held_blocks=held_blocks,
+            kept_back=kept_back,
+            on_trust=on_trust,
             epoch=self._index.epoch(worker.id),
             placed=self._promises.make(worker, reading, matched, now),
             placed_at=now,
@@ -338,6 +341,18 @@ class Router:
             dp_rank=worker.spec.dp_rank,
             reason=weighing.reason if reading.prompts else weighing.reason_unread,
             notes=notes,
+        )
+
+    def _held(self, reading: Reading, worker: Worker, matched: int) -> tuple[int, int, int]:
+        """What an answer will be judged by (`Notes`): blocks that it holds by its own word, tokens of one
+        more that is not promised, tokens of the last one where that is promised on trust."""
+        if len(reading.keys) != 1 or reading.skips_cache:
+            return 0, 0, 0
+        keys, unit = reading.keys[0], reading.target.unit
+        return (
+            self._index.held_depth(worker.id, keys[: matched // unit]) if matched else 0,
+            self._last_blocks.kept_back(worker, keys, matched, unit),
+            self._last_blocks.on_trust(worker) if matched else 0,
         )
 
     def sliced(self, reading: Reading, weighing: Weighing, winner: int) -> Sliced | None:
@@ -379,12 +394,12 @@ class Router:
     def _match(self, reading: Reading, now: float) -> dict[WorkerId, int]:
         """Tokens that each worker of the target would serve from cache, over all prompts: whole engine blocks
         only, so a worker with larger blocks is credited less than the keys it holds; never more than it can
-        hold at once."""
+        hold at once, nor a last block that the engine may not have for this prompt."""
         unit = reading.target.unit
         found: dict[WorkerId, int] = {}
         if reading.skips_cache:
             return found
-        for keys in reading.keys:
+        for keys, prompt in zip(reading.keys, reading.prompts, strict=True):
             if not keys:
                 continue
             for holder, depth in self._index.match(keys, now).items():
@@ -394,7 +409,10 @@ class Router:
                 tokens, size, most = depth * unit, worker.info.block_size, worker.info.most_tokens
                 if most is not None and tokens > most:
                     tokens = most
-                if tokens := tokens // size * size:
+                tokens = tokens // size * size
+                if worker.info.speculates:
+                    tokens = self._last_blocks.promised(worker, keys, prompt.ids, tokens, unit)
+                if tokens:
                     found[holder] = found.get(holder, 0) + tokens
         return found
 

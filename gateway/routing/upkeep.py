@@ -74,7 +74,9 @@ class Upkeep:
             # an operator's own figure stands above what was measured
             weight = worker.spec.weight
             load.prefill_rate = weight if weight != 1.0 else relative.get(worker.id, 1.0)
-            load.cached_blocks = held.get(worker.id, 0) // self._stride(worker)
+            stride = self._stride(worker)
+            keys = self._feedback.last_blocks.without_ends(worker.id, held.get(worker.id, 0), stride)
+            load.cached_blocks = keys // stride
             self._tell_index(worker)
 
     def added(self, worker: Worker) -> None:

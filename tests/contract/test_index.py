@@ -228,6 +228,14 @@ def test_held_depth_is_one_workers_own_word(index: Index) -> None:
     assert index.held_depth(C, PROMPT) == 0
 
 
+def test_one_key_is_held_by_a_workers_own_word(index: Index) -> None:
+    index.store(A, PROMPT[:4])
+    index.place(A, PROMPT, 0.0)
+    index.store(B, PROMPT[4:5], PROMPT[3])  # whatever is missing before it
+    assert [index.holds(A, PROMPT[number]) for number in (0, 3, 4)] == [True, True, False]
+    assert [index.holds(worker, PROMPT[4]) for worker in (B, C)] == [True, False]
+
+
 def test_larger_engine_blocks_count_in_whole_ones(index: Index) -> None:
     """Blocks of 64 tokens: four of ours each. Another prompt shares 5 of ours, so only its first four."""
     index.add_worker(A, stride=4)

@@ -14,7 +14,7 @@ from gateway.index.changes import Cleared, Removed, Stored, apply_changes
 from gateway.index.prefix import PrefixIndex
 from gateway.kv.codec import decode_batch
 from gateway.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, ExtraKeys, KVEvent
-from gateway.kv.keys import block_keys, cacheable_blocks, pack_tokens, root_key
+from gateway.kv.keys import block_keys, cacheable_blocks, end_key, pack_tokens, root_key
 from gateway.types import BlockKey, CacheScope, WorkerId
 
 DATA = Path(__file__).parents[2] / "data" / "kv_events"
@@ -240,6 +240,61 @@ def keys_in(
 )
 def test_the_root_is_what_the_engine_hashed(store: BlockStored, keys: tuple[BlockKey, ...]) -> None:
     assert Ledger(MODEL).apply(batch(store)) == [Stored(keys, None)]
+
+
+def test_a_block_of_an_engine_that_looks_ahead_has_an_end() -> None:
+    """It is removed with its block, and a block may have several."""
+    ledger = Ledger(MODEL)
+    ends = [end_key(KEYS[0], (TOKENS[16],)), end_key(KEYS[1], (TOKENS[32],)), end_key(KEYS[1], (7,))]
+    one = stored(1, 2, lookahead_token_ids=((TOKENS[16],), (TOKENS[32],)))
+    other = stored(3, parent=1, first=1, lookahead_token_ids=((7,),))
+    assert ledger.apply(batch(one, other)) == [
+        Stored(KEYS[:2], None),
+        Stored((ends[0],), KEYS[0]),
+        Stored((ends[1],), KEYS[1]),
+        Stored(KEYS[1:2], KEYS[0]),
+        Stored((ends[2],), KEYS[1]),
+    ]
+    assert ledger.apply(batch(removed(2))) == [Removed((ends[1], KEYS[1]))]
+    child = stored(4, parent=3, first=2)  # follows the block, not its end
+    assert ledger.apply(batch(child)) == [Stored(KEYS[2:3], KEYS[1])]
+    assert ledger.apply(batch(removed(4, 3))) == [Removed((KEYS[2], ends[2], KEYS[1]))]
+
+
+def test_an_end_goes_with_its_block_also_where_that_waited_was_copied_or_lay_elsewhere() -> None:
+    ledger, index = Ledger(MODEL), PrefixIndex()
+    index.add_worker(W)
+    ahead = {"lookahead_token_ids": ((TOKENS[32],),)}
+    end = end_key(KEYS[1], (TOKENS[32],))
+
+    def say(*events: KVEvent) -> tuple[int, int]:
+        apply_changes(index, W, ledger.apply(batch(*events)))
+        index.check_integrity()
+        return index.copies(W, KEYS[1]), index.copies(W, end)
+
+    assert say(stored(2, parent=1, first=1, **ahead)) == (0, 0)
+    assert say(stored(1)) == (1, 1)
+    assert say(stored(2, parent=1, first=1, **ahead)) == (2, 2)
+    assert say(removed(2)) == (1, 1)
+    assert say(stored(2, parent=1, first=1, medium="CPU", **ahead), removed(2)) == (0, 0)
+    assert say(stored(2, parent=1, first=1, **ahead)) == (1, 1)
+    # one that was learned without its end, from the books of an earlier release, is held without it
+    assert say(AllBlocksCleared(), stored(1), stored(3, parent=1, first=1)) == (1, 0)
+    assert say(stored(3, parent=1, first=1, **ahead)) == (2, 0)
+    assert say(removed(3), removed(3)) == (0, 0)
+
+
+@pytest.mark.parametrize("ahead", [((),), ((1, 2, 3, 4, 5),), ((-1,),), ((1,), (2,)), ()])
+def test_an_end_that_makes_no_sense_is_none(ahead: tuple[tuple[int, ...], ...]) -> None:
+    """Or that looks too far ahead: its block is one of which the last is never promised."""
+    assert Ledger(MODEL).apply(batch(stored(1, lookahead_token_ids=ahead))) == [Stored(KEYS[:1], None)]
+
+
+def test_larger_blocks_end_behind_their_last_unit() -> None:
+    store = BlockStored((1,), None, TOKENS[:32], 32, lookahead_token_ids=((9,),))
+    ledger, end = Ledger(MODEL), end_key(KEYS[1], (9,))
+    assert ledger.apply(batch(store)) == [Stored(KEYS[:2], None), Stored((end,), KEYS[1])]
+    assert ledger.apply(batch(removed(1))) == [Removed((end, *KEYS[:2]))]
 
 
 def test_a_child_takes_its_scope_from_its_parent() -> None:

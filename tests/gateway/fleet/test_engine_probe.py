@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
-from gateway.fleet.engine_metrics import cache_config
+from gateway.fleet.engine_metrics import cache_config, speculates
 from gateway.fleet.probe import EngineProbe, reachable
 from gateway.fleet.worker import EngineInfo, WorkerSpec
 from gateway.upstream.client import UpstreamClient
@@ -179,6 +179,14 @@ async def test_cache_config_of_each_engine() -> None:
     sglang = 'sglang:cache_config_info{page_size="64",num_pages="512"} 1.0\n'
     assert cache_config(sglang) == {"block_size": 64, "num_blocks": 512}
     assert cache_config('vllm:cache_config_info{block_size="None",num_gpu_blocks="0"} 1.0\n') == {}
+
+
+async def test_who_drafts_tokens() -> None:
+    drafts = 'vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 0.0\n'
+    assert speculates("# HELP vllm:spec_decode_num_drafts_total …\n" + drafts) == "vllm"
+    assert speculates('vllm:num_requests_running{engine="0"} 0.0\n') == ""
+    assert speculates('sglang:spec_num_draft_tokens{dp_rank="0"} 0.0\n') == ""
+    assert speculates('sglang:spec_num_draft_tokens{dp_rank="0"} 4.0\n') == "sglang"
 
 
 async def test_bound_endpoints_become_reachable_ones() -> None:

@@ -199,6 +199,53 @@ def test_stores_of_sglang_name_salt_and_adapter() -> None:
     assert decode_batch(pack([0.5, [event], 1])) == EventBatch(0.5, (expected,), 1)
 
 
+PAIRED = {
+    "type": "BlockStored",
+    "block_hashes": [11, 12],
+    "parent_block_hash": None,
+    "token_ids": [[token, token + 1] for token in range(32)],
+    "block_size": 16,
+    "lora_id": None,
+    "medium": "GPU",
+}
+UNPAIRED = BlockStored((11, 12), None, tuple(range(32)), 16, lookahead_token_ids=((16,), (32,)))
+
+
+def test_tokens_in_pairs_say_what_follows_a_block() -> None:
+    """SGLang 0.5.23 with EAGLE: each token comes with the one behind it, the last of a block with the next's
+    first."""
+    payload = pack([0.5, [PAIRED, {"type": "BlockRemoved", "block_hashes": [11]}], 1])
+    assert decode_batch(payload) == EventBatch(0.5, (UNPAIRED, BlockRemoved((11,))), 1)
+
+
+def test_pairs_beside_what_is_none() -> None:
+    bad = {**PAIRED, "token_ids": [[1, 2, 3]]}
+    assert decode_batch(pack([0.5, [bad, PAIRED, ["BlockRemoved", [1]]]])) == EventBatch(
+        0.5, (UNPAIRED, BlockRemoved((1,))), malformed=1
+    )
+
+
+def test_stores_of_vllm_say_what_follows_a_block() -> None:
+    """0.33 with a draft model of EAGLE's kind."""
+    event = {
+        "type": "BlockStored",
+        "block_hashes": [11],
+        "parent_block_hash": None,
+        "token_ids": list(range(16)),
+        "block_size": 16,
+        "lora_id": None,
+        "medium": "GPU",
+        "lora_name": None,
+        "extra_keys": [None],
+        "group_idx": 0,
+        "kv_cache_spec_kind": "full_attention",
+        "lookahead_token_ids": [[16]],
+    }
+    (store,) = decode_batch(pack([0.5, [event], 0])).events
+    assert isinstance(store, BlockStored)
+    assert (store.token_ids, store.lookahead_token_ids) == (tuple(range(16)), ((16,),))
+
+
 def test_stores_of_slower_tiers_decode_without_tokens() -> None:
     event = {
         "type": "BlockStored",
