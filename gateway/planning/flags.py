@@ -1,4 +1,4 @@
-"""The plan as engine flags and chart values. Names are those of vLLM 0.32 and SGLang's server arguments."""
+"""The plan as engine flags and chart values. Names are those of vLLM 0.32 and 0.33, and of SGLang 0.5.23."""
 
 from __future__ import annotations
 

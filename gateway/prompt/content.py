@@ -1,5 +1,5 @@
 """From the messages of a request to what a chat template sees, as vLLM does it (`parse_chat_messages` and
-`ChatCompletionRequest`, releases 0.28 to 0.32): content parts flattened or wrapped, tool-call arguments as
+`ChatCompletionRequest`, releases 0.28 to 0.33): content parts flattened or wrapped, tool-call arguments as
 mappings, tool definitions in the order of vLLM's own schema. Every step here decides tokens.
 """
 
@@ -50,18 +50,22 @@ _PART_FIELDS = _MEDIA_PARTS | {
     "type",
     "uuid",
 }
+_REASONING = ("reasoning", "reasoning_content")
 # a client's attribution line whose value changes with every request; vLLM drops it from system prompts
 _BILLING_HEADER = "x-anthropic-billing-header"
 
 
 def has_media(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether any content part is an image, a sound, a video or an embedding."""
-    return any(
-        isinstance(part, Mapping) and is_media(part)
-        for message in messages
-        if isinstance(content := message.get("content"), list)
-        for part in content
-    )
+    """Whether a content part, or an assistant's reasoning, is an image, a sound, a video or an embedding."""
+    for message in messages:
+        if isinstance(content := message.get("content"), list):
+            for part in content:
+                if isinstance(part, Mapping) and is_media(part):
+                    return True
+        for name in _REASONING:
+            if isinstance(message.get(name), Mapping):
+                return True
+    return False
 
 
 def conversation(
@@ -163,10 +167,10 @@ def _add_assistant_fields(parsed: Message, message: Mapping[str, Any]) -> None:
         # templates take an empty list for a call that was made
         if calls:
             parsed["tool_calls"] = [_tool_call(call) for call in calls]
-    reasoning = message.get("reasoning")
-    if reasoning is None:
-        reasoning = message.get("reasoning_content")
+    reasoning = next((value for name in _REASONING if (value := message.get(name)) is not None), None)
     if reasoning is not None:
+        if not isinstance(reasoning, str):  # vLLM from 0.33: an embedding, which has no tokens
+            raise PromptError("an assistant's reasoning must be a text", param="messages")
         parsed["reasoning"] = parsed["reasoning_content"] = reasoning
 
 

@@ -1,6 +1,6 @@
 """Anthropic's Messages API → the chat that an engine makes of it, as vLLM does (`entrypoints/anthropic`,
-release 0.32); what its template has a say in is left to the renderer. Raises PromptError for what can't be
-followed: such a request is routed by load.
+releases 0.32 and 0.33); what its template has a say in is left to the renderer. Raises PromptError for what
+can't be followed: such a request is routed by load.
 """
 
 from __future__ import annotations

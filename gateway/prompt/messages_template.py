@@ -1,5 +1,5 @@
 """What a chat template has a say in when the Messages API becomes a chat, found out by trying it
-as vLLM does (`entrypoints/anthropic`, release 0.32).
+as vLLM does (`entrypoints/anthropic`, releases 0.32 and 0.33).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """OpenAI's Responses API → the chat that an engine makes of it, as vLLM does (`entrypoints/openai/responses`,
-releases 0.28 to 0.32, models with a chat template). Raises PromptError for what can't be followed: such a
+releases 0.28 to 0.33, models with a chat template). Raises PromptError for what can't be followed: such a
 request is routed by load.
 """
 

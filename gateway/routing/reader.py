@@ -111,9 +111,11 @@ def _why_none(prompts: Sequence[TokenPrompt], encoder: PromptEncoder | None, req
 
 
 def _truncation(request: PromptRequest, target: Target) -> int | None:
-    """Tokens that engines keep from the end of a prompt; a negative figure means the model's longest."""
+    """Tokens that engines keep from the end of a prompt. A negative figure means the model's longest, but for
+    one that is left for the answer, where there is to be any."""
     keep = request.truncate_prompt_tokens
     if keep is None or keep > 0:
         return keep
     lengths = [w.info.max_model_len for w in target.workers if w.info is not None and w.info.max_model_len]
-    return min(lengths, default=None) if keep < 0 else None
+    longest = min(lengths, default=None) if keep < 0 else None
+    return longest if longest is None or request.max_tokens == 0 else longest - 1

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.prompt.base import Endpoint, PromptError, PromptRequest, TokenPrompt
+from gateway.prompt.content import has_media
 from gateway.prompt.files import TokenizerFiles
 from gateway.prompt.local import LocalEncoder
 from gateway.prompt.reader import read_prompt
@@ -89,6 +90,17 @@ async def test_what_an_engine_would_refuse_has_no_tokens(
     with pytest.raises(PromptError):
         encoder.tokenise(request_)
     await encoder.close()
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_reasoning_that_is_an_embedding_has_no_tokens(encoder: LocalEncoder, field: str) -> None:
+    """As vLLM 0.33 takes it. The engine is not asked for them either: it would count a placeholder."""
+    said = {"role": "assistant", "content": "x", field: {"type": "prompt_embeds", "prompt_embeds": "AA=="}}
+    messages = [said, {"role": "user", "content": "y"}]
+    with pytest.raises(PromptError, match="reasoning must be a text"):
+        encoder.tokenise(chat(messages))
+    assert has_media(messages)
+    assert not has_media([{**said, field: "so"}, messages[1]])
 
 
 def test_no_template(tiny: TokenizerFiles) -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.errors import InvalidRequest, ModelNotFound, Overloaded, Unavailable
@@ -147,9 +148,12 @@ async def test_truncation_keeps_the_end_of_the_prompt(fleet: Any) -> None:
     request = PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT], truncate_prompt_tokens=100)
     route = await fleet.router.route(request)
     assert (route.prompt_tokens, route.matched_tokens) == (100, 96)
-    fleet.store(a, PROMPT[-128:])
     longest = PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT], truncate_prompt_tokens=-1)
-    route = await fleet.router.route(longest)
+    fleet.store(a, PROMPT[-127:])
+    route = await fleet.router.route(longest)  # one token is left for the answer
+    assert (route.prompt_tokens, route.matched_tokens) == (127, 112)
+    fleet.store(a, PROMPT[-128:])
+    route = await fleet.router.route(msgspec.structs.replace(longest, max_tokens=0))
     assert (route.prompt_tokens, route.matched_tokens) == (128, 112)
 
 
