@@ -97,6 +97,7 @@ class Visit(msgspec.Struct):
         if self.key.restricted and call.fields is None and len(_MODEL_PARTS.findall(call.body)) > 1:
             # a form that names two: which of them counts is the engine's choice
             raise Forbidden("this API key is for certain models: name one", param="model")
+        self.check_adapters(None if call.fields is None else call.fields.get("lora_path"))
         for own in call.form_salts:
             _check_salt(own)
         if call.endpoint.caches and call.fields is not None:
@@ -118,6 +119,14 @@ class Visit(msgspec.Struct):
             raise Forbidden("this API key is for certain models: name one", param="model")
         if not self.key.serves(model):
             raise Forbidden(f"this API key may not use the model {model!r}", param="model")
+
+    def check_adapters(self, named: object) -> None:
+        """SGLang's `lora_path`: adapters that a request names beside its model. Raises Forbidden."""
+        if self.key is None or not self.key.restricted:
+            return
+        for adapter in named if isinstance(named, list) else [named]:
+            if isinstance(adapter, str) and adapter and not self.key.serves(adapter):
+                raise Forbidden(f"this API key may not use the adapter {adapter!r}", param="lora_path")
 
     def salt_for(self, own: str) -> str | None:
         """The cache_salt to send in place of the client's `own`; None leaves it. Raises InvalidRequest where

@@ -67,7 +67,10 @@ def build_targets(
     for model, members in pools.items():
         for name, adapter in _other_names(members):
             serving = [w for w in members if w.info is not None and name in _names(w.info)]
-            targets.setdefault(name, _target(name, model, name if adapter else "", serving))
+            sent = _by_colon(model, name, serving) if adapter else name
+            targets.setdefault(name, _target(sent, model, name if adapter else "", serving))
+            if sent != name:
+                targets.setdefault(sent, targets[name])
     for name in declared:
         targets.setdefault(name, nobodys(name, name))
     for alias, name in aliases.items():
@@ -87,6 +90,12 @@ def _target(name: str, model: str, adapter: str, members: list[Worker]) -> Targe
     return Target(
         name, model, adapter, unit, tuple(members), max(known) if known and len(known) == len(most) else None
     )
+
+
+def _by_colon(model: str, adapter: str, serving: list[Worker]) -> str:
+    """What those are sent who ask for an adapter."""
+    colon = all(w.info is not None and w.info.adapters_by_colon for w in serving)
+    return f"{model}:{adapter}" if colon else adapter
 
 
 def _names(info: EngineInfo) -> tuple[str, ...]:

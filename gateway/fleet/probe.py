@@ -128,6 +128,7 @@ def engine_info(
         version=version if isinstance(version, str) else "",
         model_entries=entries,
         served_names=tuple(str(entry["id"]) for entry in bases if entry is not base),
+        adapters_by_colon=base.get("owned_by") == "sglang",
         speculates=speculates,
     )
 

@@ -51,6 +51,8 @@ class EngineInfo:
     """The `/v1/models` entries as the engine gave them, fields kept."""
     served_names: tuple[str, ...] = ()
     """Further names that the engine itself serves its base model under."""
+    adapters_by_colon: bool = False
+    """Its adapters are asked for as ``model:adapter``; by its own name one gets the base model (SGLang)."""
     speculates: Speculates = ""
     """Whose metrics say that it drafts tokens before it computes them; empty where none do."""
     most_tokens: int | None = field(init=False, default=None)

@@ -42,6 +42,8 @@ class PromptRequest(msgspec.Struct, frozen=True):
     """tools, documents, add_generation_prompt, continue_final_message, chat_template_kwargs…"""
     add_special_tokens: bool = True
     cache_salt: str = ""
+    lora_path: str = ""
+    """The adapter that SGLang is to use, where the model's name says none."""
     extra_key: str = ""
     """What else sets its K/V apart, in an engine that does not publish it (SGLang's field of that name, or a
     salt for each prompt): nothing that is known to be held is of use to it."""

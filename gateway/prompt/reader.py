@@ -20,7 +20,8 @@ _FLAGS = ("add_generation_prompt", "continue_final_message")
 _UNUSUAL = frozenset(
     (
         *_TEMPLATE_FIELDS, *_FLAGS, "tool_choice", "add_special_tokens", "cache_salt",
-        "extra_key", "truncate_prompt_tokens", "n", "max_completion_tokens", "echo", "prompt_logprobs",
+        "extra_key", "lora_path", "truncate_prompt_tokens", "n", "max_completion_tokens", "echo",
+        "prompt_logprobs",
     )
 )  # fmt: skip
 """Fields that most requests have none of: one look tells so, and none of them is looked for."""
@@ -40,7 +41,7 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
         max_tokens = completion
     options, stream, model = get("stream_options"), get("stream"), get("model")
     many = not chat and _many_prompts(get("prompt"))
-    salt, extra = ("", "") if usual else _apart(fields)
+    salt, adapter, extra = ("", "", "") if usual else _apart(fields)
     # 0 asks for the prompt's own tokens
     logprobs = not usual and get("prompt_logprobs") is not None
     echo = not usual and _flag(get("echo"), False)
@@ -53,6 +54,7 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
         # vLLM's defaults: a chat template writes its own special tokens, a bare prompt has none
         add_special_tokens=not chat if usual else _flag(get("add_special_tokens"), not chat),
         cache_salt=salt,
+        lora_path=adapter,
         extra_key=extra,
         truncate_prompt_tokens=None if usual else _integer(get("truncate_prompt_tokens")),
         max_tokens=max_tokens,
@@ -78,7 +80,7 @@ def _converted(endpoint: Endpoint, fields: Mapping[str, Any]) -> PromptRequest:
         except PromptError:
             args = {}
     cuts = responses and fields.get("truncation") not in (None, "disabled")
-    salt, extra = _apart(fields)
+    salt, adapter, extra = _apart(fields)
     return PromptRequest(
         endpoint=endpoint,
         model=_text(fields.get("model")),
@@ -86,6 +88,7 @@ def _converted(endpoint: Endpoint, fields: Mapping[str, Any]) -> PromptRequest:
         template_args=args,
         add_special_tokens=False,
         cache_salt=salt,
+        lora_path=adapter,
         extra_key=extra,
         truncate_prompt_tokens=-1 if cuts else None,
         max_tokens=_integer(fields.get("max_output_tokens" if responses else "max_tokens")),
@@ -149,15 +152,18 @@ def _prompts(fields: Mapping[str, Any]) -> Sequence[str | Sequence[int]] | None:
     return None
 
 
-def _apart(fields: Mapping[str, Any]) -> tuple[str, str]:
-    """The salt, and what else sets its cache apart. SGLang takes lists of either, one for each prompt."""
-    salt, extra = fields.get("cache_salt"), fields.get("extra_key")
-    if isinstance(salt, list) and len(salt) == 1:
-        salt = salt[0]
-    extras = [repr(value) for value in (salt, extra) if value and isinstance(value, list)]
+def _apart(fields: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The salt, SGLang's adapter, and what else sets its cache apart. SGLang takes lists of each as well, one
+    for each prompt."""
+    salt, adapter, extra = (_alone(fields.get(name)) for name in ("cache_salt", "lora_path", "extra_key"))
+    extras = [repr(value) for value in (salt, adapter, extra) if value and isinstance(value, list)]
     if isinstance(extra, str) and extra:
         extras.append(extra)
-    return _text(salt), "\x1e".join(extras)
+    return _text(salt), _text(adapter), "\x1e".join(extras)
+
+
+def _alone(value: object) -> object:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _text(value: object) -> str:

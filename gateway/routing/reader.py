@@ -46,7 +46,7 @@ class Reader:
             )
         encoder = self._encoders(target.model)
         prompts = await encoder.encode(request) if encoder is not None else ()
-        scope = CacheScope(target.model, target.adapter, request.salt)
+        scope = CacheScope(target.model, target.adapter or request.lora_path, request.salt)
         root = root_key(scope)
         known = True
         for prompt in prompts:
@@ -76,7 +76,7 @@ class Reader:
             media=media,
             not_tokenised="" if prompts else _why_none(prompts, encoder, request),
             # a slice would not lie where the prompt looks for it
-            whole=request.wants_prompt or bool(request.extra_key),
+            whole=request.wants_prompt or bool(request.extra_key or request.lora_path),
             skips_cache=request.skips_cache,
             bound_to=caller.worker,
         )  # fmt: skip

@@ -189,6 +189,16 @@ async def test_a_model_in_what_is_no_form_with_files_is_none() -> None:
         assert d.router.asked[0][0].model == ""
 
 
+@pytest.mark.parametrize("adapter", ["french", ["m", "french"]])
+async def test_a_restricted_key_names_no_other_adapter_beside_its_model(adapter: str | list[str]) -> None:
+    """SGLang takes one from a field of its own."""
+    async with door() as d:
+        for named, status in ((adapter, 403), ("m", 200), (None, 200)):
+            body = json.dumps({"model": "m", "messages": [], "lora_path": named}).encode()
+            assert (await d.post("/v1/chat/completions", "narrow", body)).status_code == status
+            assert (await d.post("/v1/chat/completions", "plain", body)).status_code == 200
+
+
 @pytest.mark.parametrize("salt", ["tenant:acme", ["mine", "tenant:acme"]], ids=["text", "SGLang's list"])
 async def test_other_keys_cannot_name_a_tenants_salt(salt: str | list[str]) -> None:
     async with door() as d:

@@ -71,6 +71,19 @@ async def test_adapters_and_further_names(probe: EngineProbe, engine: Any) -> No
     info = (await probe.learn(WorkerSpec(server.url))).info
     assert (info.model, info.served_names, info.adapters) == ("base", ("also-base",), ("french",))
     assert (info.block_size, info.capacity_blocks, info.version) == (16, 0, "")
+    assert not info.adapters_by_colon
+
+
+async def test_adapters_of_sglang(probe: EngineProbe, engine: Any) -> None:
+    """As 0.5.23 lists them."""
+    server = engine(
+        models(
+            {"id": "base", "owned_by": "sglang", "root": "base", "parent": None, "max_model_len": 4096},
+            {"id": "french", "owned_by": "sglang", "root": "/l", "parent": "base", "max_model_len": None},
+        )
+    )
+    info = (await probe.learn(WorkerSpec(server.url))).info
+    assert (info.model, info.adapters, info.adapters_by_colon) == ("base", ("french",), True)
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,18 @@ def test_learned_endpoints_fill_what_the_operator_left_open() -> None:
     assert (worker.spec.events, worker.spec.replay) == ("tcp://b:1", None)
 
 
+def test_adapters_of_sglang_are_asked_for_behind_their_model() -> None:
+    registry, _ = make()
+    info = EngineInfo("base", adapters=("french",), adapters_by_colon=True)
+    ready(registry, A, info)
+    targets = registry.targets()
+    assert sorted(targets) == ["base", "base:french", "french"]
+    assert targets["french"] is targets["base:french"]
+    assert (targets["french"].name, targets["french"].adapter) == ("base:french", "french")
+    ready(registry, B, EngineInfo("base", adapters=("french",)))  # who knows it by its own name alone
+    assert registry.targets()["french"].name == "french"
+
+
 def test_names_aliases_and_adapters() -> None:
     registry, _ = make(aliases={"gpt-4": "base", "fr": "french", "soon": "later"}, declared=["cold"])
     a = ready(registry, A, EngineInfo("base", adapters=("french",), served_names=("big",)))

@@ -87,7 +87,9 @@ def test_what_makes_no_sense_has_no_prompt(body: object) -> None:
         ({"cache_salt": ["s"]}, "s", ""),
         ({"cache_salt": ["s", "t"]}, "", "['s', 't']"),
         ({"cache_salt": "s", "extra_key": "k"}, "s", "k"),
-        ({"extra_key": ["k"]}, "", "['k']"),
+        ({"extra_key": ["k"]}, "", "k"),
+        ({"extra_key": ["k", "l"]}, "", "['k', 'l']"),
+        ({"lora_path": ["a", None]}, "", "['a', None]"),
         ({"cache_salt": [], "extra_key": ""}, "", ""),
         ({"cache_salt": 7, "extra_key": 7}, "", ""),
     ],
@@ -97,7 +99,14 @@ def test_what_sets_a_cache_apart(endpoint: Endpoint, fields: Any, salt: str, ext
     """SGLang takes a list of salts, and an `extra_key`, of which no event tells."""
     request = read_prompt(endpoint, {"model": "m", "prompt": "x", **fields})
     assert (request.cache_salt, request.extra_key) == (salt, extra)
+    assert request.lora_path == ""
     assert request.salt == (f"{salt}\x1e{extra}" if extra else salt)
+
+
+@pytest.mark.parametrize(("given", "read"), [("sql", "sql"), (["sql"], "sql"), ("", ""), (None, ""), (7, "")])
+def test_the_adapter_that_sglang_takes_beside_the_model(given: Any, read: str) -> None:
+    request = read_prompt(Endpoint.CHAT, {"model": "m", "lora_path": given})
+    assert (request.lora_path, request.extra_key) == (read, "")
 
 
 @pytest.mark.parametrize(

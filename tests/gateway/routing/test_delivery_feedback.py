@@ -6,7 +6,7 @@ import pytest
 
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.routing.route import Outcome
-from gateway.types import Usage, WorkerId
+from gateway.types import CacheScope, Usage, WorkerId
 
 pytestmark = pytest.mark.anyio
 PROMPT = list(range(1000, 1200))
@@ -78,6 +78,15 @@ async def test_a_cache_that_is_set_apart_in_secret_matches_nothing(fleet: Any) -
     fleet.store(a, PROMPT)
     apart = PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT], extra_key="k")
     assert fleet.router.weigh(await fleet.router.read(apart)).reusable == 0
+
+
+async def test_an_adapter_that_stands_beside_the_model_has_blocks_of_its_own(fleet: Any) -> None:
+    a = fleet.add("a")
+    fleet.store(a, PROMPT)
+    french = PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[PROMPT], lora_path="french")
+    assert fleet.router.weigh(await fleet.router.read(french)).reusable == 0
+    fleet.store(a, PROMPT[:96], CacheScope("m", "french"))
+    assert fleet.router.weigh(await fleet.router.read(french)).reusable == 96
 
 
 async def test_a_kept_promise_changes_nothing(fleet: Any) -> None:
