@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.planning.result import Advice
 from gateway.planning.roofline import ttft_estimate
+from gateway.routing.slicing import MOST_OF_CACHE
 
 if TYPE_CHECKING:
     from gateway.planning.planner import Deployment
@@ -32,7 +33,8 @@ def threshold(deployment: Deployment, max_model_len: int) -> int | None:
     return max(_LEAST, step // _PARTS)
 
 
-def advise(deployment: Deployment, max_model_len: int) -> list[Advice]:
+def advise(deployment: Deployment, max_model_len: int, kv_tokens: int) -> list[Advice]:
+    """`kv_tokens` are what one replica's cache holds."""
     value = threshold(deployment, max_model_len)
     if value is None:
         return []
@@ -45,15 +47,17 @@ def advise(deployment: Deployment, max_model_len: int) -> list[Advice]:
             f" who comes meanwhile waits for them; with at most {value:,} of a step for one of several,"
             " short prompts pass it (vLLM; 0.32 leaves a prompt that is alone the whole step). No smaller: of"
             " prompts that begin alike and come together more would compute the same side by side"
-            + _without_the_flag(deployment, longest),
+            + _without_the_flag(deployment, longest, kv_tokens),
         )
     ]
 
 
-def _without_the_flag(deployment: Deployment, longest: int) -> str:
+def _without_the_flag(deployment: Deployment, longest: int, kv_tokens: int) -> str:
     """What the gateway does for engines that have no such flag, where it would."""
     target = deployment.workload.ttft_target
-    if longest <= SLICED or (target is not None and ttft_estimate(deployment, longest, 0) <= target):
+    if not SLICED < longest <= MOST_OF_CACHE * kv_tokens or (
+        target is not None and ttft_estimate(deployment, longest, 0) <= target
+    ):
         return ""
     after = "SECONDS" if target is None else f"{target:g}"
     return f". An engine without such a flag: the gateway's --slice-after {after} sends it in slices"

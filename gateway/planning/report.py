@@ -64,6 +64,7 @@ def build(
     per_token = token_bytes(shape, deployment.kv)
     concurrency = pool.concurrency(lengths.max_model_len)
     latency = _latency(deployment, sequences)
+    kv_tokens = _tokens(deployment, pool, lengths.max_model_len)
     return Plan(
         kv_precision=deployment.kv.name,
         kv_bytes_per_token=per_token,
@@ -72,7 +73,7 @@ def build(
         kv_bytes_per_block=deployment.block_size * per_token,
         kv_blocks=pool.blocks,
         kv_block_bytes_per_gpu=pool.block_bytes,
-        kv_tokens=_tokens(deployment, pool, lengths.max_model_len),
+        kv_tokens=kv_tokens,
         block_size=deployment.block_size,
         max_model_len=lengths.max_model_len,
         max_num_seqs=sequences.value,
@@ -98,7 +99,7 @@ def build(
         advice=[
             lengths.advice,
             sequences.advice,
-            *long_prompts.advise(deployment, lengths.max_model_len),
+            *long_prompts.advise(deployment, lengths.max_model_len, kv_tokens),
             precision,
         ],
         warnings=[

@@ -20,9 +20,12 @@ from dataclasses import dataclass
 from gateway.fleet.load import WorkerLoad
 from gateway.types import BlockKey
 
-LEAST_IDLE = 0.25
+LEAST_IDLE = 0.5
 """Of the fleet's workers, how many must be without a queue, but for prompts that yield: where everybody
 waits, to yield at each slice would be to wait for everybody, over and over."""
+MOST_OF_CACHE = 0.3
+"""Of the worker's cache, how much the prompt may need: blocks between two slices are cached, not held, and
+where few such prompts fill the cache, they are gone before the next slice comes."""
 MOST_LAG = 0.25
 """Of what a prompt takes by itself, how much it may lose to others before the rest goes in one piece."""
 _REST = 1.25
@@ -126,8 +129,8 @@ def plan(
         return None
     if prompt_tokens - matched_tokens <= _REST * slicing.tokens or block > slicing.tokens:
         return None
-    if load.all_context_tokens + prompt_tokens > load.capacity_tokens:
-        # blocks between two slices are cached, not held: whoever needs room takes them. 0: not known
+    room = load.capacity_tokens - load.all_context_tokens
+    if prompt_tokens > min(room, MOST_OF_CACHE * load.capacity_tokens):  # 0: its size is not known
         return None
     idle = sum(not other.all_waiting_tokens or other.all_yielding_tokens > 0 for other in loads)
     if idle < LEAST_IDLE * len(loads):

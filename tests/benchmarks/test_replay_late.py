@@ -59,7 +59,7 @@ def test_slices_are_the_experiments_where_nothing_is_said(
     one = Experiment(
         Source(str(path), "csv"),
         1,
-        (4096,),
+        (9000,),
         (1.0,),
         ("floor",),
         profiles=("1ms-per-token,10ms-per-step,max_num_batched_tokens=65536",),
@@ -68,7 +68,7 @@ def test_slices_are_the_experiments_where_nothing_is_said(
     monkeypatch.setattr(late, "full", lambda: {"e": one})
 
     def last_line(*given: str) -> str:
-        told = CliRunner().invoke(main, ["e", "--blocks", "4096", "--rate", "1", *given])
+        told = CliRunner().invoke(main, ["e", "--blocks", "9000", "--rate", "1", *given])
         assert told.exit_code == 0, told.output
         return told.output.splitlines()[-1]
 

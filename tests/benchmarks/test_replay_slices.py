@@ -41,7 +41,7 @@ def known() -> list[Asked]:
 
 
 def replayed(
-    toy: Toy, asked: Sequence[Asked], slicing: Slicing = SLICES, workers: int = 1, blocks: int = 512
+    toy: Toy, asked: Sequence[Asked], slicing: Slicing = SLICES, workers: int = 1, blocks: int = 600
 ) -> list[Outcome]:
     """Of `asked` alone."""
     profile = replace(profile_named(PROFILE), num_blocks=blocks, max_model_len=blocks * 16)
@@ -194,16 +194,25 @@ def test_long_ones_come_in_order_of_arrival() -> None:
 
 
 def test_a_worker_without_room_for_it_gets_it_whole(toy: Toy) -> None:
-    asked = [(10.0, letters("a", 160), 1, None), (10.1, "b", 1, None)]
-    # of 2,561 tokens, while an answer to 513 others is being written
-    busy = [(9.0, letters("d", 32), 500, None)]
-    _busy, _long, short = replayed(toy, [*busy, *asked], blocks=(2561 + 513) // 16 + 1)
+    asked = [(20.0, letters("a", 160), 1, None), (20.1, "b", 1, None)]
+    # of 2,561 tokens, while an answer to 7,025 others is being written
+    busy = [(9.0, letters("d", 439), 1500, None)]
+    _busy, _long, short = replayed(toy, [*busy, *asked], blocks=(2561 + 7025) // 16 + 1)
     # a step of the other's is under way, and its tokens take part in all
     assert short.ttft == pytest.approx(0.522 - 0.1 + 0.027, abs=0.02)
-    _busy, long, short = replayed(toy, [*busy, *asked], blocks=(2561 + 513) // 16)
-    # the other's answer ends 499 steps after its 523 ms; then both share a step
-    assert long.ttft == pytest.approx(9.0 + 0.523 + 4.990 - 10.0 + 2.588)
+    _busy, long, short = replayed(toy, [*busy, *asked], blocks=(2561 + 7025) // 16)
+    # the other's answer ends 1,499 steps after its 7.035 s; then both share a step
+    assert long.ttft == pytest.approx(9.0 + 7.035 + 14.990 - 20.0 + 2.588)
     assert short.ttft == pytest.approx(long.ttft - 0.1)
+
+
+def test_nor_in_slices_where_it_needs_more_than_three_tenths_of_the_cache(toy: Toy) -> None:
+    asked = [(10.0, letters("a", 160), 1, None), (10.1, "b", 1, None)]
+    blocks = 533  # 8,528 tokens, where ten thirds of it are 8,537
+    long, short = replayed(toy, asked, blocks=blocks)
+    assert (long.ttft, short.ttft) == (pytest.approx(2.571), pytest.approx(2.571 - 0.1 + 0.027))
+    long, short = replayed(toy, asked, blocks=blocks + 1)
+    assert short.ttft == pytest.approx(0.522 - 0.1 + 0.027)
 
 
 @pytest.mark.parametrize("after_s", [0.0, 60.0])
@@ -217,7 +226,7 @@ def test_where_nobody_takes_that_long_nothing_differs(toy: Toy, after_s: float) 
 def test_a_row_tells_of_it(toy: Toy) -> None:
     content = toy([*known(), (10.0, letters("a", 2500), 1, None), (10.1, "b", 1, None)])
     profile = f"{PROFILE},max_num_batched_tokens=65536"
-    case = Case("estimated_ttft", 1, 4096, content.trace.rate, profile)
+    case = Case("estimated_ttft", 1, 9000, content.trace.rate, profile)
     row = run_case(content, case)
     assert (row["slice_after_s"], row["ttft_p99_s"]) == (0.0, pytest.approx(40.011))
     # of ten the second largest

@@ -316,6 +316,14 @@ def test_flags_and_chart_values() -> None:
             "15 whole steps of 8,192",
             "the gateway's --slice-after 0.5 sends it in slices",
         ),
+        # three tenths of what this one's cache holds would be 58,000
+        (
+            "l40s",
+            {"input_mean": 46_500, "input_longest": 120_000, "prefix": 45_000, "concurrency": 16},
+            "1024",
+            "59 whole steps of 2,048",
+            "",
+        ),
         # 120,000 tokens would take some 12 s, and are in time
         (
             "h100",

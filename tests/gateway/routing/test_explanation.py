@@ -82,7 +82,7 @@ async def test_a_long_wait_before_its_past_is_shown(fleet: Any) -> None:
 
 
 LONG = [number % 50_000 for number in range(100_000)]
-MANY = EngineInfo("m", capacity_blocks=20_000)
+MANY = EngineInfo("m", capacity_blocks=25_000)
 
 
 async def test_in_how_many_pieces_a_long_prompt_goes(make_fleet: Any, capsys: Any) -> None:

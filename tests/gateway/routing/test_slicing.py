@@ -19,7 +19,7 @@ FIVE = Slicing(after_s=5.0, tokens=16_000)
 
 
 def load(worker: WorkerId = A, **figures: int) -> WorkerLoad:
-    return WorkerLoad(worker, capacity_tokens=200_000, **figures)
+    return WorkerLoad(worker, capacity_tokens=400_000, **figures)
 
 
 def planned(slicing: Slicing = FIVE, **other: Any) -> Plan | None:
@@ -42,16 +42,21 @@ def test_a_prompt_that_takes_longer_than_that_by_itself() -> None:
 
 
 def test_not_where_the_worker_has_no_room_to_keep_what_slices_leave() -> None:
-    full, silent = load(context_tokens=100_001), WorkerLoad(A)
+    full, silent = load(context_tokens=300_001), WorkerLoad(A)
     assert planned(load=full, loads=[full]) is None
-    assert planned(load=load(context_tokens=100_000)) is not None
+    assert planned(load=load(context_tokens=300_000)) is not None
     assert planned(load=silent) is None
+    # more than three tenths of its cache
+    assert planned(prompt_tokens=120_000) is not None
+    assert planned(prompt_tokens=120_001) is None
 
 
 def test_not_where_everybody_waits() -> None:
-    waiting = [load(waiting_tokens=1) for _ in range(3)]
-    assert planned(loads=[*waiting, load()]) is not None
-    assert planned(loads=[*waiting, load(peer_waiting_tokens=1)]) is None
+    waiting = [load(waiting_tokens=1) for _ in range(2)]
+    assert planned(loads=[*waiting, load(), load()]) is not None
+    assert planned(loads=[*waiting, load(), load(peer_waiting_tokens=1)]) is None
+    # who waits for a prompt that yields does not wait long
+    assert planned(loads=[*waiting, load(), load(waiting_tokens=1, peer_yielding_tokens=1)]) is not None
 
 
 def test_cuts_end_with_a_block_of_the_engine() -> None:
