@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from gateway.planning.result import Advice
 from gateway.planning.roofline import ttft_estimate
-from gateway.routing.slicing import MOST_OF_CACHE
 
 if TYPE_CHECKING:
     from gateway.planning.planner import Deployment
@@ -20,6 +19,8 @@ _LEAST = 512
 
 SLICED = 20_000
 """New tokens beyond which the gateway would cut a prompt in two and more, with slices of their usual size."""
+SLICED_SHARE = 0.3
+"""Of a replica's cache, what such a prompt may need at most."""
 
 
 def threshold(deployment: Deployment, max_model_len: int) -> int | None:
@@ -55,7 +56,7 @@ def advise(deployment: Deployment, max_model_len: int, kv_tokens: int) -> list[A
 def _without_the_flag(deployment: Deployment, longest: int, kv_tokens: int) -> str:
     """What the gateway does for engines that have no such flag, where it would."""
     target = deployment.workload.ttft_target
-    if not SLICED < longest <= MOST_OF_CACHE * kv_tokens or (
+    if not SLICED < longest <= SLICED_SHARE * kv_tokens or (
         target is not None and ttft_estimate(deployment, longest, 0) <= target
     ):
         return ""

@@ -11,10 +11,10 @@ from gateway.errors import InvalidRequest
 from gateway.fleet.load import WorkerLoad
 from gateway.planning import Catalog, DoesNotFit, Plan, PlanRequest, plan
 from gateway.planning.budget import activation_bytes, batched_tokens
-from gateway.planning.long_prompts import SLICED
+from gateway.planning.long_prompts import SLICED, SLICED_SHARE
 from gateway.planning.precision import KV, WEIGHTS, weight_sizes
 from gateway.planning.roofline import Speed, decode_seconds, prefill_flops, prefill_seconds
-from gateway.routing.slicing import Slicing
+from gateway.routing.slicing import MOST_OF_CACHE, Slicing
 from gateway.routing.slicing import plan as plan_slices
 from gateway.settings import Settings
 from gateway.types import WorkerId
@@ -365,6 +365,7 @@ def test_prompts_are_cut_from_where_the_gateway_would() -> None:
         return found is not None
 
     assert (cut(SLICED), cut(SLICED + 1)) == (False, True)
+    assert SLICED_SHARE == MOST_OF_CACHE
 
 
 @pytest.mark.parametrize(
