@@ -73,7 +73,8 @@ async def check_store(store: Store, *, wait: bool) -> None:
         if error.kind in ("auth", "forbidden") and not wait:
             raise ConfigError(
                 f"Redis at {store.url} refuses us: {error.message.rstrip('.')}; check user and password in "
-                f"--redis-url, and that the user may use keys {store.keys.prefix}:* (docs/redis.md); "
+                f"--redis-url, and the user's rights to keys and channels {store.keys.prefix}:* "
+                "(docs/redis.md); "
                 "--redis-wait goes on without it meanwhile"
             ) from error
         if error.kind in ("unavailable", "timeout") and (hint := await other_scheme(store.url)):

@@ -34,6 +34,7 @@ from gateway.lasting import Lasting
 from gateway.security import bearer
 from gateway.shared_index import check_store
 from gateway.store.connection import DEFAULT_PREFIX, Store
+from gateway.store.eviction import EvictionWatch
 from gateway.store.url import parse_store_url
 from gateway.types import AskEngine
 from gateway.upstream.client import UpstreamClient
@@ -124,6 +125,7 @@ class _Agent:
             agent=name,
             pace=options.pace,
         )
+        self._settings = EvictionWatch(store, random=random, lasting=self._lasting)
         self._zmq = zmq.asyncio.Context()
         self._followers = follow(self._registry, store, self._zmq, name, random, self._lasting)
         self._specs = specs
@@ -134,6 +136,7 @@ class _Agent:
         for spec in self._specs:
             self._registry.add(spec)
         self._monitor.start()
+        self._settings.start()
         attending = self._lasting.begin(
             self._attendant.attend, "registrations", lost="gateways keep what was registered last"
         )
@@ -151,6 +154,7 @@ class _Agent:
                 task.cancel()
             await asyncio.gather(attending, engine, return_exceptions=True)
             await self._monitor.close()
+            await self._settings.close()
             await self._followers.close()
             self._zmq.term()
 

@@ -122,6 +122,8 @@ def _kind(error: Exception) -> str:
             return "auth"
         case exceptions.NoPermissionError():
             return "forbidden"
+        case exceptions.ResponseError() if "ACL failure" in text:  # a script's
+            return "forbidden"
         case exceptions.ReadOnlyError():
             return "readonly"
         case exceptions.OutOfMemoryError():

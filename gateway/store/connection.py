@@ -15,6 +15,7 @@ from gateway.steady import Steady
 from gateway.store.health import Health
 from gateway.store.keys import Keys
 from gateway.store.patience import Patience
+from gateway.store.rights import RIGHTS, lacking
 from gateway.store.scripts import Script
 from gateway.store.url import StoreKind, StoreUrl
 from gateway.types import Clock
@@ -164,12 +165,15 @@ class Store:
         where its settings would lose data."""
         try:
             answer = await self.command("INFO", "memory")
+            await self._try_rights()
         except StoreError as error:
+            if error.kind == "forbidden":
+                self._health.denied = True
             raise await self._sentinels_say(error) from error
+        self._health.denied = False
+        self._succeeded(("SET", self.keys.check()), True)
         # a cluster answers for each of several nodes; one that evicts is one too many
         infos = answer.values() if isinstance(answer, dict) and "maxmemory_policy" not in answer else [answer]
-        # what an ACL allows shows only when it is tried, and so does whether there is room
-        await self.command("SET", self.keys.check(), "", "PX", 1)
         self._evicts = ""
         for info in infos:
             policy = info.get("maxmemory_policy", "noeviction") if isinstance(info, dict) else "noeviction"
@@ -179,6 +183,31 @@ class Store:
                     f"Redis at {self.url} evicts what it was given (maxmemory-policy {policy}): "
                     "set maxmemory-policy to noeviction"
                 )
+
+    async def _try_rights(self) -> None:
+        """What an ACL allows shows only when it is tried, and so does whether there is room."""
+        key = self.keys.check()
+        rules = lacking(await self.script(RIGHTS, [key], [key]), self.keys.prefix)
+        if not rules and not await self._may_listen(key):
+            rules = ["+subscribe"]
+        if rules:
+            user = f"the user {self.url.username}" if self.url.username else "the default user"
+            error = StoreError(f"{user} lacks the rights {' '.join(rules)}", kind="forbidden")
+            raise self._failed(error, ("SET", key), self._timeout)
+
+    async def _may_listen(self, channel: str) -> bool:
+        """A script can't try that. Whatever else goes wrong is for those to say who do listen."""
+        subscriber = self.subscriber()
+        try:
+            async with Patience(self._timeout):
+                await subscriber.subscribe(channel)
+                await subscriber.get_message(timeout=self._timeout)
+        except self.client_errors as error:  # TimeoutError is an OSError
+            return self._as_ours(error).kind != "forbidden"
+        finally:
+            with contextlib.suppress(*self.client_errors):
+                await subscriber.aclose()
+        return True
 
     async def _sentinels_say(self, error: StoreError) -> StoreError:
         """What ails them, where none of them answers: of that the error says nothing."""

@@ -1,4 +1,5 @@
-"""Does Redis throw away what it was given? Somebody may set it so at any time, and it does not say."""
+"""Does Redis throw away what it was given, or refuse what we need? Somebody may set it so at any time, and
+it does not say."""
 
 from __future__ import annotations
 

@@ -28,6 +28,8 @@ class Health:
         """Whether the last command got an answer, be it an error."""
         self.since: float | None = None
         """When it ceased to be up; None where it never was, or is."""
+        self.denied = False
+        """Whether the user lacks a right: over when whoever looked says so, whatever else succeeds."""
         self._parts = parts
         self._failed: dict[str, bool] = {}
         """By part, '' where there are none: whether only a write can show that it is over."""
@@ -59,5 +61,7 @@ class Health:
             return False
         self._failed.clear()
         self._doubt_until = 0.0
+        if self.denied:
+            return False
         self.up = True
         return True

@@ -11,7 +11,6 @@ import pytest
 from gateway.api.knowledge import Knowledge
 from gateway.errors import StoreError
 from gateway.index.replication.verify import audit
-from tests.conftest import ROOT
 from tests.gateway.replication.rig import Replica, W, eventually, group
 from tests.servers import cluster, free_tcp_port, sentinel_group, standalone
 
@@ -304,18 +303,4 @@ async def test_a_cluster_resharded_and_a_master_lost(tmp_path: Path) -> None:
             writer = pair.writer
             await eventually(lambda: len(writer.copies()) == 30)
             heir.start()  # back, and empty
-            await pair.converged()
-
-
-async def test_the_rights_that_the_documentation_names_are_enough(tmp_path: Path) -> None:
-    rights = "~pgw:* &pgw:* +@read +@write +@scripting +@stream +@pubsub +@connection +info"
-    assert rights in (ROOT / "docs" / "redis.md").read_text()
-    with standalone(tmp_path) as server:
-        with server.client() as admin:
-            admin.execute_command("ACL", "SETUSER", "gw", "on", ">pw", *rights.split())
-        async with group(f"redis://gw:pw@127.0.0.1:{server.port}") as pair:
-            await pair.replicas[0].store.check()
-            await pair.engine.store(20)
-            await pair.converged()
-            await pair.mirror.follower.void()
             await pair.converged()

@@ -95,7 +95,7 @@ async def test_databases_are_apart(server: Server) -> None:
 @pytest.mark.anyio
 async def test_an_acl_user_and_a_wrong_password(server: Server) -> None:
     with server.client() as admin:
-        admin.execute_command("ACL", "SETUSER", "gw", "on", ">s3cret/", "~pgw*", "+@all")
+        admin.execute_command("ACL", "SETUSER", "gw", "on", ">s3cret/", "~pgw*", "&pgw*", "+@all")
     at = f"127.0.0.1:{server.port}"
     right = Store(parse_store_url(f"redis://gw:s3cret%2F@{at}"))
     assert await right.command("SET", "pgw:x", 1) is True
