@@ -63,7 +63,7 @@ class Reloader:
         changed = _differences(self.settings, new)
         table = policies(new, self.random, self.observer)
         specs, options = worker_specs(new), serve_options(new)
-        waiting = self.security.reload(new)
+        waiting = self.security.prepare(new)()
         self.service.reconfigure(options)
         self.zeros.door(options.door)
         self.visitor.authorization = options.worker_authorization

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,18 @@ from gateway.types import Clock
 
 @dataclass(slots=True)
 class Security:
-    """What can be exchanged while it runs stays behind one object each; `reload` exchanges it."""
+    """What can be exchanged while it runs stays behind one object each; `prepare` exchanges it."""
 
     gate: Gate
     rules: AddressRules
     public_tls: Tls | None
     admin_tls: Tls | None
     bounds: ConnectionLimits
+    _admin_host: str
+    """Where the admin port is bound, whatever settings say later."""
     _admin_stored: str | None
     _admin_certified: bool
+    """Every connection of the admin port has shown a certificate, since the first."""
     _open_paths: tuple[str, ...] = ()
     _guards: list[AdminGuard] = field(default_factory=list)
 
@@ -50,10 +54,19 @@ class Security:
         """A worker that somebody wants to add through admin. Raises Forbidden or InvalidRequest."""
         return await vetted(spec, self.rules, system_resolve)
 
-    def reload(self, settings: Settings) -> set[str]:
-        """Reads keys, token and certificates anew; gives the names of settings that wait for a restart.
-        Raises ConfigError, and then all stays as it was."""
-        stored, authenticator = _admin_credential(settings), _authenticator(settings)
+    def prepare(self, settings: Settings) -> Callable[[], set[str]]:
+        """Reads keys, token and certificates anew. What it gives takes them up, and gives the names of
+        settings that wait for a restart. Raises ConfigError, and then all stays as it was."""
+        # connections that are open have shown what was asked of them then: a port that asks for
+        # certificates only now may have others
+        certified = self._admin_certified and settings.admin_tls_client_ca is not None
+        stored = _admin_credential(settings)
+        if stored is None and not certified and not is_loopback(self._admin_host):
+            raise ConfigError(
+                f"the admin port stays on {self._admin_host} until a restart, and needs there the credential "
+                "that it has: an admin token, or the client certificates that it was started with"
+            )
+        authenticator = _authenticator(settings)
         waiting: set[str] = set()
         fresh: list[tuple[Tls, ssl.SSLContext]] = []
         for name, tls, files in (
@@ -64,12 +77,17 @@ class Security:
                 fresh.append((tls, tls.prepare(files)))
             elif (tls is None) != (files is None):
                 waiting.add(name)  # a port can't begin or cease to speak TLS
-        for tls, context in fresh:
-            tls.switch(context)
-        for guard in self._guards:
-            guard.stored, guard.certified = stored, settings.admin_tls_client_ca is not None
-        self.gate.authenticator = authenticator
-        return waiting
+
+        def take_up() -> set[str]:
+            for tls, context in fresh:
+                tls.switch(context)
+            self._admin_certified = certified
+            for guard in self._guards:
+                guard.stored, guard.certified = stored, certified
+            self.gate.authenticator = authenticator
+            return waiting
+
+        return take_up
 
     @staticmethod
     def files(settings: Settings) -> list[Path]:
@@ -111,6 +129,7 @@ def secure(settings: Settings, limiter: Limiter, observer: GateObserver) -> Secu
             max_headers=settings.max_headers,
             max_connections=settings.max_connections,
         ),
+        _admin_host=settings.admin_host,
         _admin_stored=stored,
         _admin_certified=settings.admin_tls_client_ca is not None,
         _open_paths=("/metrics",) if settings.open_metrics else (),

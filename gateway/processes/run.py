@@ -66,7 +66,7 @@ async def _serve(
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(_private_folder()))
         descriptor = board_file(seats)
-        starter = _Starter(public_socket, descriptor, seats, folder, log_file)
+        starter = _Starter(settings, public_socket, descriptor, seats, folder, log_file)
         crew = Crew(time.monotonic)
         care = Care(crew, Board(descriptor, seats), Ended(time.monotonic), Patience())
         supervisor = Supervisor(starter, settings, crew, care, Journal())
@@ -108,10 +108,21 @@ async def _end(admin: Listener, task: asyncio.Task[None]) -> None:
     await task
 
 
+_ADDRESSES = ("host", "port", "admin_host", "admin_port")
+"""What stays as the ports were bound, and what processes that start later know for the gateway's own."""
+
+
 class _Starter:
     def __init__(
-        self, listening: socket.socket, board: int, seats: int, folder: Path, log_file: Path | None
+        self,
+        started_with: Settings,
+        listening: socket.socket,
+        board: int,
+        seats: int,
+        folder: Path,
+        log_file: Path | None,
     ) -> None:
+        self._bound = {name: getattr(started_with, name) for name in _ADDRESSES}
         self._listening = listening.fileno()
         self._board = board
         self._seats = seats
@@ -122,7 +133,7 @@ class _Starter:
     async def __call__(self, number: int, seat: int, settings: Settings) -> Member:
         self._lives += 1
         begin = Begin(
-            outgoing(settings), number, seat, self._seats,
+            {**outgoing(settings), **self._bound}, number, seat, self._seats,
             str(self._folder / f"{number}-{self._lives}"), self._log,
         )  # fmt: skip
         return await start_member(begin, self._listening, self._board, time.monotonic())
@@ -189,8 +200,9 @@ class _Signals:
 
     async def _reload(self) -> None:
         new = self._read()
+        take_up = self._security.prepare(new)
         await self._supervisor.reload(new)
-        self._security.reload(new)
+        take_up()
 
     async def _replace(self) -> None:
         if self._replacing:
@@ -199,9 +211,10 @@ class _Signals:
         self._replacing = True
         try:
             new = self._read()
+            self._security.prepare(new)  # what the admin port refuses is refused before anything changes
             log.info("processes are replaced one by one")
             if await self._supervisor.replace_all(new):
-                self._security.reload(new)
+                self._security.prepare(new)()  # files may have changed meanwhile
                 log.info("all processes were replaced")
         finally:
             self._replacing = False

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import trustme
 
 from gateway.app import build
 from gateway.auth.hashing import sha256_of
@@ -100,6 +101,43 @@ async def test_keys_begin_and_cease_to_be_asked_for(tmp_path: Path) -> None:
         assert key.id == "a"
         app.reloader.reload(settings())
         assert await gate.identify([]) is None
+
+
+ELSEWHERE = {"admin_host": "0.0.0.0", "admin_token": "sixteen-characters"}
+
+
+async def test_an_open_admin_port_keeps_its_token_whatever_settings_say_of_its_address() -> None:
+    async with build(settings(**ELSEWHERE)) as app:
+        stored = app.admin.stored
+        assert stored is not None
+        for new in (settings(), settings(admin_host="127.0.0.1")):
+            with pytest.raises(ConfigError, match=r"the admin port stays on 0\.0\.0\.0 until a restart"):
+                app.reloader.reload(new)
+            assert (app.admin.stored, app.reloader.settings.admin_host) == (stored, "0.0.0.0")
+        with_token = settings(admin_host="127.0.0.1", admin_token="another-of-16-characters")
+        assert app.reloader.reload(with_token) == ["admin_host"]
+        assert app.admin.stored not in (stored, None)
+
+
+async def test_certificates_that_only_later_connections_show_are_no_credential(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    server, ca = tmp_path / "server.pem", tmp_path / "ca.pem"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(server)
+    authority.cert_pem.write_to_path(ca)
+    tls = {"admin_tls_cert": server, "admin_tls_key": server}
+    mutual = {**tls, "admin_tls_client_ca": ca}
+    async with build(settings(**ELSEWHERE, **tls)) as app:
+        with pytest.raises(ConfigError, match="the client certificates that it was started with"):
+            app.reloader.reload(settings(admin_host="0.0.0.0", **mutual))
+        assert (app.admin.stored is None, app.admin.certified) == (False, False)
+    async with build(settings(admin_host="0.0.0.0", **mutual)) as app:
+        assert (app.admin.stored, app.admin.certified) == (None, True)
+        assert app.reloader.reload(settings(admin_host="0.0.0.0", **mutual)) == []
+        assert app.admin.certified
+        app.reloader.reload(settings(**ELSEWHERE, **tls))
+        assert (app.admin.stored is None, app.admin.certified) == (False, False)
+        with pytest.raises(ConfigError, match="needs there the credential that it has"):
+            app.reloader.reload(settings(admin_host="0.0.0.0", **mutual))  # who came meanwhile showed none
 
 
 @pytest.mark.parametrize(
