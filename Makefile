@@ -82,7 +82,7 @@ replication-study: $(VENV)/.dev ## that and the memory of a million blocks, five
 lock: ## write the hashed locks anew
 	$(BIN)/python -m pip install -q uv
 	$(BIN)/uv pip compile pyproject.toml requirements/build.in --extra engine --extra plots --extra otel --extra kubernetes --extra dns --extra dev $(LOCK_FLAGS) -o requirements/dev.txt
-	$(BIN)/uv pip compile pyproject.toml requirements/build.in --extra engine --extra plots --extra kubernetes --extra dns -c requirements/dev.txt $(LOCK_FLAGS) -o requirements/run.txt
+	$(BIN)/uv pip compile pyproject.toml requirements/build.in --extra engine --extra plots --extra otel --extra kubernetes --extra dns -c requirements/dev.txt $(LOCK_FLAGS) -o requirements/run.txt
 	$(BIN)/uv pip compile requirements/model.in --no-deps $(LOCK_FLAGS) -o requirements/model.txt
 LOCK_FLAGS := --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --upgrade -q
 

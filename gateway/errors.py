@@ -20,6 +20,7 @@ GatewayError
 │   └── UpstreamProtocolError   bytes that are not HTTP, or a body that ended too soon
 ├── EventDecodeError            bytes from an engine that are not a batch of KV events
 ├── ConfigError                 settings that cannot work; the message says what to change
+│   └── MissingExtra            they want a library that is not installed
 ├── StoreError                  Redis: absent, slow, refusing
 └── DiscoveryError              where workers are listed (API server, DNS): absent, slow, refusing
 """
@@ -149,6 +150,16 @@ class EventDecodeError(GatewayError):
 
 class ConfigError(GatewayError):
     pass
+
+
+class MissingExtra(ConfigError):
+    """The project is installed from its source: a registry's name for it would lead to nothing, or elsewhere."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs the extra `{extra}`: `pip install '.[{extra}]'` in the project's folder; its lock "
+            "requirements/run.txt, `make install` and the image have it"
+        )
 
 
 class StoreError(GatewayError):

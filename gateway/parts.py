@@ -12,7 +12,7 @@ from gateway.api.door import ANSWER_FIELDS, BODY_FIELDS, HEADERS, Door
 from gateway.api.retry import RetryPolicy
 from gateway.api.serve import ServeOptions
 from gateway.api.tracing import Tracer
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, MissingExtra
 from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.discovery.build import Discovery, dns, kubernetes
 from gateway.fleet.discovery.ports import PortRules
@@ -83,9 +83,7 @@ def make_tracer(settings: Settings) -> Tracer | None:
     try:
         from gateway.api.otel import OtelTracer  # an extra, and its imports take a second
     except ImportError as error:
-        raise ConfigError(
-            f"otlp_endpoint needs the extra: pip install 'prefix-gateway[otel]' ({error})"
-        ) from error
+        raise MissingExtra("otlp_endpoint", "otel") from error
     return OtelTracer(
         settings.otlp_endpoint, ratio=settings.trace_ratio, version=__version__, now_ns=time.time_ns
     )

@@ -1,4 +1,4 @@
-"""Spans for an OpenTelemetry collector (OTLP over HTTP). Needs the extra `prefix-gateway[otel]`.
+"""Spans for an OpenTelemetry collector (OTLP over HTTP). Needs the extra `otel`.
 
 Attribute names are those of the semantic conventions for HTTP and for generative AI; what has no name there
 begins with ``gateway.``. Never a prompt, never a key.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, MissingExtra
 from gateway.planning.result import Plan
 
 GIB = 2**30
@@ -15,7 +15,7 @@ def draw(plan: Plan, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ConfigError("drawing needs matplotlib: pip install 'prefix-gateway[plots]'") from error
+        raise MissingExtra("drawing", "plots") from error
     figure = Figure(figsize=(12, 4), layout="constrained")
     memory, size, sequences = figure.subplots(1, 3)
     model, gpu = plan.model, plan.gpu

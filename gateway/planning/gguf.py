@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway.errors import ConfigError, InvalidRequest
+from gateway.errors import InvalidRequest, MissingExtra
 from gateway.planning.config import shape_from_config
 from gateway.planning.shape import ModelShape
 
@@ -29,9 +29,7 @@ def shape_from_gguf(path: Path) -> ModelShape:
     try:
         from gguf import GGUFReader
     except ImportError as error:
-        raise ConfigError(
-            "reading GGUF files needs the `gguf` library: pip install 'prefix-gateway[engine]'"
-        ) from error
+        raise MissingExtra("reading GGUF files", "engine") from error
     try:
         reader = GGUFReader(path)
     except (ValueError, OSError) as error:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, MissingExtra
 from gateway.fleet.discovery.cluster import ApiServer, Query
 from gateway.fleet.discovery.dns import DnsDiscovery, DnsNames
 from gateway.fleet.discovery.kubernetes import KubernetesDiscovery
@@ -96,4 +96,4 @@ def dns(
 
 def _need(module: str, extra: str) -> None:
     if find_spec(module) is None:
-        raise ConfigError(f"discovery by {extra} needs more: pip install 'prefix-gateway[{extra}]'")
+        raise MissingExtra(f"discovery by {extra}", extra)

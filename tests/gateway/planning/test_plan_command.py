@@ -89,7 +89,7 @@ def test_a_picture_without_the_library_names_the_extra(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = run("qwen2-7b", "--gpu", "l4", "--plot", str(tmp_path / "plan.png"))
     assert result.exit_code == 2
-    assert "prefix-gateway[plots]" in result.stderr
+    assert "pip install '.[plots]'" in result.stderr
 
 
 def test_what_does_not_fit_is_status_1_and_says_how_many_would() -> None:
