@@ -17,10 +17,13 @@ _TEMPLATE_FIELDS: Mapping[str, type] = {
     "truncation_side": str,
 }
 _FLAGS = ("add_generation_prompt", "continue_final_message")
+_ELSEWHERE = ("input_ids", "session_params", "suffix")
+"""With one of these the prompt is not what `messages` or `prompt` say, or not all of it. The first two are
+SGLang's; a text to be filled up to its suffix is put together by the engine."""
 _UNUSUAL = frozenset(
     (
         *_TEMPLATE_FIELDS, *_FLAGS, "tool_choice", "add_special_tokens", "cache_salt",
-        "extra_key", "lora_path", "truncate_prompt_tokens", "n", "max_completion_tokens", "echo",
+        "extra_key", "lora_path", *_ELSEWHERE, "truncate_prompt_tokens", "n", "max_completion_tokens", "echo",
         "prompt_logprobs",
     )
 )  # fmt: skip
@@ -41,6 +44,7 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
         max_tokens = completion
     options, stream, model = get("stream_options"), get("stream"), get("model")
     many = not chat and _many_prompts(get("prompt"))
+    unread = many or (not usual and any(get(name) not in (None, [], {}) for name in _ELSEWHERE))
     salt, adapter, extra = ("", "", "") if usual else _apart(fields)
     # 0 asks for the prompt's own tokens
     logprobs = not usual and get("prompt_logprobs") is not None
@@ -48,8 +52,8 @@ def read_prompt(endpoint: Endpoint, body: object) -> PromptRequest:
     return PromptRequest(
         endpoint=endpoint,
         model=model if isinstance(model, str) else "",
-        messages=_messages(get("messages")) if chat else None,
-        prompts=None if chat or many else _prompts(fields),
+        messages=_messages(get("messages")) if chat and not unread else None,
+        prompts=None if chat or unread else _prompts(fields),
         template_args={} if usual else _template_args(fields),
         # vLLM's defaults: a chat template writes its own special tokens, a bare prompt has none
         add_special_tokens=not chat if usual else _flag(get("add_special_tokens"), not chat),

@@ -103,6 +103,24 @@ def test_what_sets_a_cache_apart(endpoint: Endpoint, fields: Any, salt: str, ext
     assert request.salt == (f"{salt}\x1e{extra}" if extra else salt)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"input_ids": [1, 2]}, {"session_params": {"id": "s", "rid": "r"}}, {"suffix": "end"}, {"suffix": ""}],
+    ids=["token ids", "session", "suffix", "empty suffix"],
+)
+@pytest.mark.parametrize("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+def test_a_prompt_that_stands_elsewhere_is_not_read(endpoint: Endpoint, fields: dict[str, Any]) -> None:
+    """SGLang's ids and sessions. vLLM takes an empty suffix for one."""
+    body = {"model": "m", "prompt": "x", "messages": [{"role": "user", "content": "x"}]}
+    request = read_prompt(endpoint, {**body, **fields})
+    assert (request.messages, request.prompts) == (None, None)
+    nothing = read_prompt(endpoint, {**body, **dict.fromkeys(fields)})
+    assert (nothing.messages is None, nothing.prompts is None) == (
+        endpoint is not Endpoint.CHAT,
+        endpoint is Endpoint.CHAT,
+    )
+
+
 @pytest.mark.parametrize(("given", "read"), [("sql", "sql"), (["sql"], "sql"), ("", ""), (None, ""), (7, "")])
 def test_the_adapter_that_sglang_takes_beside_the_model(given: Any, read: str) -> None:
     request = read_prompt(Endpoint.CHAT, {"model": "m", "lora_path": given})
