@@ -11,7 +11,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
@@ -23,6 +22,7 @@ from pydantic_settings import (
 )
 
 from gateway.errors import ConfigError
+from gateway.settings_file import ConfigFile, Written
 
 PREFIX = "GATEWAY_"
 OF_COMMANDS = frozenset(("admin_url",))
@@ -271,7 +271,7 @@ class Settings(BaseSettings):
         return 0 if self.port == 0 else self.port + 1
 
 
-def load(flags: dict[str, Any], config: Path | None = None) -> Settings:
+def load(flags: dict[str, Any], config: ConfigFile | Path | None = None) -> Settings:
     """Settings from the given `flags` (only those that were given), environment and file.
 
     Raises ConfigError with one line per fault.
@@ -279,7 +279,8 @@ def load(flags: dict[str, Any], config: Path | None = None) -> Settings:
     unknown = list(_unknown(os.environ))
     if unknown:
         raise ConfigError("\n".join(unknown))
-    from_file = {} if config is None else _read(config)
+    file = ConfigFile(config) if isinstance(config, Path) else config
+    written = Written() if file is None else file.read()
 
     class Layered(Settings):
         @classmethod
@@ -291,7 +292,7 @@ def load(flags: dict[str, Any], config: Path | None = None) -> Settings:
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=from_file)
+            return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=written.values)
 
     try:
         return Layered(**flags)
@@ -315,17 +316,3 @@ def _unknown(variables: Iterable[str]) -> Iterator[str]:
             continue
         near = " or ".join(f"{PREFIX}{other.upper()}" for other in get_close_matches(key, known))
         yield f"{name}: no such setting" + (f"; is it {near}?" if near else "")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(path.read_text())
-    except OSError as e:
-        raise ConfigError(f"cannot read {path}: {e.strerror}") from e
-    except yaml.YAMLError as e:
-        raise ConfigError(f"{path} is not YAML: {e}") from e
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}: expected a mapping of settings, got {type(document).__name__}")
-    return {str(k).replace("-", "_"): v for k, v in document.items()}

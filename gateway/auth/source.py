@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import yaml
-
+from gateway import yaml_text
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import ApiKey, key_from
 from gateway.errors import ConfigError
@@ -23,12 +22,13 @@ def load_keyring(path: Path | None, entries: Iterable[str] = ()) -> Keyring:
 def read_key_file(path: Path) -> list[ApiKey]:
     """A list of entries (docs/security.md), also under a top-level ``keys``. Raises ConfigError."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml_text.read(path).value
     except OSError as error:
         raise ConfigError(f"key file {path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        # a parser's message quotes the text: it may be a key
-        raise ConfigError(f"key file {path}: neither YAML nor JSON") from error
+    except yaml_text.Malformed as error:
+        # never a name from it: where something is amiss, that may be a key
+        what = error.what if error.name is None else f"a name {error.what}"
+        raise ConfigError(f"key file {path}: {error.where}{what}") from None
     entries = data.get("keys") if isinstance(data, dict) else data
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError(f"key file {path}: a list of keys is wanted, each with id and hash")

@@ -3,7 +3,7 @@ file keep their say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from gateway.cli.discovery_options import discovery_options
 from gateway.cli.security_options import security_options
 from gateway.errors import ConfigError
 from gateway.settings import Settings, load
+from gateway.settings_file import ConfigFile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,14 +108,32 @@ def settings_options(function: F) -> F:
     return function
 
 
-def settings_from(given: dict[str, Any]) -> Settings:
-    """The settings of a command that was called with `settings_options`' arguments."""
-    config = given.pop("config", None)
-    flags = {name: value for name, value in given.items() if value is not None and value != ()}
-    for name in _PAIRS:
-        if name in flags:
-            flags[name] = dict(_pair(name, text) for text in flags[name])
-    return load(flags, config)
+class Given:
+    """The flags that a command with `settings_options` was called with. Called itself, it gives the settings:
+    these flags over environment and file as they stand by then."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        """Raises ConfigError."""
+        flags = {name: value for name, value in given.items() if value is not None and value != ()}
+        config = flags.pop("config", None)
+        self._config = None if config is None else ConfigFile(config)
+        self._flags = {
+            name: _pairs(name, value) if name in _PAIRS else value for name, value in flags.items()
+        }
+
+    def __call__(self) -> Settings:
+        """Raises ConfigError."""
+        return load(self._flags, self._config)
+
+
+def _pairs(name: str, texts: Iterable[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, value = _pair(name, text)
+        if key in pairs:
+            raise ConfigError(f"{name}: {key!r} is given twice")
+        pairs[key] = value
+    return pairs
 
 
 def _pair(name: str, text: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from gateway.cli.child_workers import ChildWorker, child_workers, is_free
 from gateway.cli.logs import configure
-from gateway.cli.options import settings_from, settings_options
+from gateway.cli.options import Given, settings_options
 from gateway.cli.running import run
 from gateway.errors import ConfigError
 from gateway.settings import Settings
@@ -46,7 +46,8 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
     if given.pop("workers", ()):
         raise ConfigError("`up` starts its own workers; `prefix-gateway serve --worker …` takes running ones")
     console = Console(stderr=True, highlight=False)
-    settings = settings_from(dict(given))
+    read = Given(given)
+    settings = read()
     _refuse_taken_ports(settings)
     run_dir.mkdir(parents=True, exist_ok=True)
     log = run_dir / f"gateway-{settings.port}.log"
@@ -58,7 +59,7 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
         code = run(
             settings.model_copy(update={"workers": specs}),
             on_ready=lambda url, admin: _announce(url, admin, workers, run_dir),
-            read_settings=lambda: settings_from(dict(given)).model_copy(update={"workers": specs}),
+            read_settings=lambda: read().model_copy(update={"workers": specs}),
             log=log,
         )
     sys.exit(code)

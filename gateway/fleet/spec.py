@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-
+from gateway import yaml_text
 from gateway.errors import ConfigError
 from gateway.fleet.worker import WorkerSpec
 
@@ -53,24 +52,28 @@ def read_workers_file(path: Path) -> list[WorkerSpec]:
     """A YAML or JSON list whose entries are lines as `parse_worker` reads them, or mappings of the same
     fields; also accepted under a top-level key ``workers``. Raises ConfigError."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml_text.read(path).value
     except OSError as error:
         raise ConfigError(f"workers file {path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"workers file {path}: neither YAML nor JSON: {error}") from error
+    except yaml_text.Malformed as error:
+        raise ConfigError(f"workers file {path}: {error}") from None
     entries = data.get("workers") if isinstance(data, dict) else data
     if not isinstance(entries, list):
         raise ConfigError(f"workers file {path}: a list of workers is wanted")
-    specs: list[WorkerSpec] = []
-    for number, entry in enumerate(entries, 1):
-        if isinstance(entry, str):
-            specs.append(parse_worker(entry))
-        elif isinstance(entry, dict):
-            specs.append(worker_from(entry))
-        else:
-            raise ConfigError(f"workers file {path}: entry {number} is neither a line nor a mapping")
-    refuse_doubles(specs)
+    try:
+        specs = [_from_entry(number, entry) for number, entry in enumerate(entries, 1)]
+        refuse_doubles(specs)
+    except ConfigError as error:
+        raise ConfigError(f"workers file {path}: {error.message}") from error
     return specs
+
+
+def _from_entry(number: int, entry: object) -> WorkerSpec:
+    if isinstance(entry, str):
+        return parse_worker(entry)
+    if isinstance(entry, dict):
+        return worker_from(entry)
+    raise ConfigError(f"entry {number} is neither a line nor a mapping")
 
 
 def refuse_doubles(specs: list[WorkerSpec]) -> None:

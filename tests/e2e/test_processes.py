@@ -432,7 +432,7 @@ def test_settings_are_read_anew_in_every_process(front: Front) -> None:
     front.wait()
     assert front.pids() == before
 
-    config.write_text("")
+    config.write_text("{}")
     tell(signal.SIGHUP, "settings reloaded")
     assert of_each(front, "/admin/policy") == [{"*": "estimated_ttft"}] * N
 

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.options import Given
 from gateway.errors import ConfigError
 from gateway.settings import Settings, load
+from gateway.settings_file import ConfigFile
 
 
 def test_defaults_serve_on_loopback_with_admin_beside() -> None:
@@ -82,10 +84,47 @@ def test_variables_of_commands_and_of_services_beside_it_are_let_be(monkeypatch:
         load({})
 
 
-def test_a_file_that_is_not_there_or_no_yaml(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"a: [1,", "line 1: not YAML"),
+        (b"tries: 3\npolicy: product\ntries: 4", "line 3: 'tries' stands here again, after line 1"),
+        (b"aliases:\n  a: x\n  a: y", "line 3: 'a' stands here again, after line 2"),
+        (b"idle-timeout: 7\nidle_timeout: 8", "line 2: idle_timeout is a second time what "),
+        (b"policy: \xe9", "line 1: not UTF-8"),
+        (b"seed: 2026-13-01", "line 1: what stands there is not a date"),
+        (b"- policy", "settings are wanted, a line `name: value` for each"),
+    ],
+)
+def test_a_file_that_can_not_be_read_as_meant(tmp_path: Path, text: bytes, says: str) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_bytes(text)
+    with pytest.raises(ConfigError) as refused:
+        load({}, file)
+    assert refused.value.message.startswith(str(file))
+    assert says in refused.value.message
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         load({}, tmp_path / "absent.yaml")
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("a: [1,")
-    with pytest.raises(ConfigError, match="not YAML"):
-        load({}, bad)
+
+
+def test_a_file_that_spoke_is_not_taken_for_one_that_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text("# all as it is without me\n")
+    file = ConfigFile(path)
+    assert load({}, file).tries == 3
+    path.write_text("tries: 5\n")
+    assert load({}, file).tries == 5
+    path.write_text("")
+    with pytest.raises(ConfigError, match="says nothing at all, and did before"):
+        load({}, file)
+    path.write_text("{}")
+    assert load({}, file).tries == 3
+
+
+def test_a_name_is_given_to_one_flag_of_a_kind() -> None:
+    assert Given({"aliases": ("a=x", "b=y")})().aliases == {"a": "x", "b": "y"}
+    with pytest.raises(ConfigError, match="aliases: 'a' is given twice"):
+        Given({"aliases": ("a=x", "a=y")})

@@ -90,13 +90,29 @@ def test_a_faulty_entry_is_named_and_no_secret_repeated(entry: dict[str, object]
 
 
 def test_a_broken_file_does_not_quote_its_text(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="neither YAML nor JSON") as caught:
+    with pytest.raises(ConfigError, match="not YAML") as caught:
         read_key_file(write(tmp_path, "keys: [pgw_hunter2, {"))
     assert "hunter2" not in caught.value.message
     with pytest.raises(ConfigError, match="No such file"):
         read_key_file(tmp_path / "absent")
     with pytest.raises(ConfigError, match="a list of keys is wanted"):
         read_key_file(write(tmp_path, "keys: 3"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("keys: []\nkeys: []", "line 2: a name stands here again, after line 1"),
+        ("- id: a\n  hunter2: 1\n  hunter2: 2", "line 3: a name stands here again, after line 2"),
+        ("- id: a\n  expires: 2026-13-01", "line 2: what stands there is not a date"),
+    ],
+)
+def test_what_a_parser_would_swallow_or_choke_on_is_said_by_its_line(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_key_file(write(tmp_path, text))
+    assert caught.value.message.endswith(says)
 
 
 @pytest.mark.parametrize(

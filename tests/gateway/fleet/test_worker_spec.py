@@ -89,7 +89,10 @@ def test_a_yaml_file(tmp_path: Path) -> None:
         ("a: b", "a list of workers"),
         ("- 7", "entry 1 is neither"),
         ("- weight: 2", "url is missing"),
-        ("[", "neither YAML nor JSON"),
+        ("[", "line 1: not YAML"),
+        ("- {url: 'http://a:1', topic: 2026-13-01}", "line 1: what stands there is not a date"),
+        ("- url: http://a:1\n  weight: 1\n  weight: 2", "line 3: 'weight' stands here again, after line 2"),
+        ("workers: []\nworkers: []", "line 2: 'workers' stands here again"),
     ],
 )
 def test_a_file_that_cannot_work(tmp_path: Path, text: str, says: str) -> None:
@@ -97,6 +100,7 @@ def test_a_file_that_cannot_work(tmp_path: Path, text: str, says: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError) as error:
         read_workers_file(file)
+    assert error.value.message.startswith(f"workers file {file}: ")
     assert says in error.value.message
 
 
