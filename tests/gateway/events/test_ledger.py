@@ -495,6 +495,16 @@ def test_a_successor_with_larger_blocks() -> None:
     assert second.apply(batch(removed(1, 2))) == [Removed(KEYS)]
 
 
+def test_a_successor_takes_ends_with_their_blocks() -> None:
+    first = Ledger(MODEL)
+    first.apply(batch(stored(1, 2, lookahead_token_ids=((TOKENS[16],), (7,)))))
+    second = heir(first)
+    ends = end_key(KEYS[0], (TOKENS[16],)), end_key(KEYS[1], (7,))
+    assert sorted(second.holdings()) == sorted((key, 1) for key in (*KEYS[:2], *ends))
+    assert second.apply(batch(stored(3, parent=2, first=2))) == [Stored(KEYS[2:3], KEYS[1])]
+    assert second.apply(batch(removed(2))) == [Removed((ends[1], KEYS[1]))]
+
+
 def test_whole_books_are_those_of_their_moment_and_the_journal_goes_on_behind_them() -> None:
     ledger = Ledger(MODEL, journal=True)
     ledger.apply(batch(stored(1, 2), stored(14, parent=13, first=3)))
