@@ -153,7 +153,7 @@ class ConfigError(GatewayError):
 
 
 class MissingExtra(ConfigError):
-    """The project is installed from its source: a registry's name for it would lead to nothing, or elsewhere."""
+    """The project is installed from its source: a registry has it not, or something else of its name."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(

@@ -235,6 +235,9 @@ def _check_prompt(endpoint: Endpoint, path: str | None, fields: dict[str, Any]) 
     wanted = _PROMPT_FIELDS[endpoint]
     if any(fields.get(name) for name in wanted):
         return
+    for name in wanted:
+        if name in fields:
+            raise InvalidRequest(f"`{name}` is empty: there is no prompt to explain", param=name)
     if path is None:
         raise InvalidRequest(
             "the body has neither `messages` (a chat) nor `prompt` (a completion); for another API give its "

@@ -41,6 +41,10 @@ def in_one_shape(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _on_invalid(_: Request, invalid: RequestValidationError) -> Response:
+        if isinstance(invalid.body, bytes):  # the framework parses what says that it is JSON
+            error = InvalidRequest("the body is not declared as JSON: send `content-type: application/json`")
+            error.status = _INVALID
+            return _answer(error)
         return _answer(invalid_request(invalid.errors()))
 
     @app.exception_handler(HTTPException)

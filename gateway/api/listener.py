@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -119,7 +120,7 @@ def make_listener(app: Any, options: ListenerOptions, tls: Tls | None) -> Listen
 
 
 def bind(host: str, port: int, flag: str) -> socket.socket:
-    """Raises ConfigError; `flag` is how an operator names another port."""
+    """Raises ConfigError, which blames port or address; `flag` is how an operator names another port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -127,7 +128,9 @@ def bind(host: str, port: int, flag: str) -> socket.socket:
         sock.bind((host, port))
     except OSError as e:
         sock.close()
-        raise ConfigError(f"cannot listen on {host}:{port} ({e.strerror}); {flag} takes another port") from e
+        about_port = e.errno in (errno.EADDRINUSE, errno.EACCES)
+        remedy = f"{flag} takes another port" if about_port else "give an address of this machine"
+        raise ConfigError(f"cannot listen on {host}:{port} ({e.strerror}); {remedy}") from e
     sock.set_inheritable(True)
     return sock
 

@@ -13,7 +13,8 @@ import click
 import httpx
 from rich.console import Console
 
-from gateway.cli.child_workers import ChildWorker, child_workers, is_free
+from gateway.api.listener import bind
+from gateway.cli.child_workers import ChildWorker, child_workers
 from gateway.cli.logs import configure
 from gateway.cli.options import Given, settings_options
 from gateway.cli.running import run
@@ -48,7 +49,7 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
     console = Console(stderr=True, highlight=False)
     read = Given(given)
     settings = read()
-    _refuse_taken_ports(settings)
+    _try_ports(settings)
     run_dir.mkdir(parents=True, exist_ok=True)
     log = run_dir / f"gateway-{settings.port}.log"
     configure(settings.log_level, access=settings.access_log, path=log)
@@ -65,7 +66,7 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
     sys.exit(code)
 
 
-def _refuse_taken_ports(settings: Settings) -> None:
+def _try_ports(settings: Settings) -> None:
     """Before a model is loaded and a log begun: `up` is often called where another one runs."""
     for host, port, flag in (
         (settings.host, settings.port, "--port (make run: PORT=…)"),
@@ -75,8 +76,8 @@ def _refuse_taken_ports(settings: Settings) -> None:
             "--admin-port, or another --port (make run: PORT=…),",
         ),
     ):
-        if port and not is_free(host, port):
-            raise ConfigError(f"{host}:{port} is in use already; {flag} takes another")
+        if port:
+            bind(host, port, flag).close()
 
 
 def _announce(url: str, admin: str, workers: Sequence[ChildWorker], run_dir: Path) -> None:

@@ -202,6 +202,11 @@ def _external(url: str, *more: str) -> tuple[str, ...]:
         (("redis.internal.maxMemory=2gb",), "above the pod's memory limit 1536Mi"),
         (("redis.internal.resources.limits.memory=1000000000",), "above the pod's memory limit 1000000000"),
         (("engine.type=none", "extraEngines.a.model=m"), "give it a type"),
+        (("extraEngines.b.type=none",), "extraEngines.b: a pool of type none runs nothing"),
+        (
+            ("redis.mode=none", "gateway.replicas=1", "gateway.autoscaling.enabled=true"),
+            "gateway.autoscaling needs Redis",
+        ),
     ],
 )
 def test_what_cannot_work_together_is_refused_in_words(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 
 from tests.e2e.conftest import ROOT, start_fleet, wait_until
 
@@ -76,6 +77,17 @@ def test_a_taken_port_is_named() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("host", ["203.0.113.5", "nosuch.invalid"])
+@pytest.mark.parametrize("command", [("up", "--model", "tiny"), ("serve", "--worker", "http://127.0.0.1:1")])
+def test_an_address_that_is_not_this_machine_s_is_not_a_taken_port(
+    command: tuple[str, ...], host: str
+) -> None:
+    done = run(*command, "--host", host)
+    assert done.returncode == 2
+    assert f"cannot listen on {host}:8080 (" in done.stderr
+    assert done.stderr.endswith("; give an address of this machine\n")
+
+
 def test_serving_nobody_says_what_to_do() -> None:
     done = run("serve")
     assert done.returncode == 2
@@ -138,7 +150,7 @@ def test_a_second_fleet_on_the_same_port_leaves_the_first_alone(tmp_path: Path) 
         port = fleet.url.rsplit(":", 1)[1]
         second = run("up", "--model", "tiny", "--port", port, "--run-dir", str(tmp_path))
         assert second.returncode == 2
-        assert f"127.0.0.1:{port} is in use already" in second.stderr
+        assert f"cannot listen on 127.0.0.1:{port} (Address already in use); --port" in second.stderr
         assert "worker 1" not in second.stderr
         assert fleet.gateway_log.read_text().startswith(before)
         assert ask(fleet.url).status_code == 200

@@ -55,6 +55,9 @@ async def admin_of(port: int, **settings: Any) -> AsyncIterator[httpx.AsyncClien
         ("DELETE", "/health", b"", 405, None, "other methods"),
         ("POST", "/admin/explain", b'{"model": ', 400, None, "not valid JSON"),
         ("POST", "/admin/explain", b"[]", 400, None, "JSON object"),
+        ("POST", "/admin/explain", b'{"model": "x", "messages": []}', 400, "messages", "`messages` is empty"),
+        ("POST", "/admin/explain", b'{"model": "x", "prompt": ""}', 400, "prompt", "`prompt` is empty"),
+        ("POST", "/admin/explain", b'{"model": "x"}', 400, "messages", "neither `messages`"),
     ],
 )
 async def test_every_error_has_one_shape(
@@ -69,6 +72,22 @@ async def test_every_error_has_one_shape(
     assert error.keys() == {"message", "type", "param", "code"}
     assert error["param"] == param
     assert says in error["message"]
+
+
+@pytest.mark.parametrize("declared", [{}, {"content-type": "application/x-www-form-urlencoded"}])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("PUT", "/admin/policy"), ("POST", "/admin/workers"), ("POST", "/admin/workers/drain")],
+)
+async def test_a_body_that_is_not_declared_as_json_is_told_so(
+    free_port: Callable[[], int], method: str, path: str, declared: dict[str, str]
+) -> None:
+    async with admin_of(free_port()) as admin:
+        answer = await admin.request(method, path, content=b'{"policy": "product"}', headers=declared)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["message"] == (
+        "the body is not declared as JSON: send `content-type: application/json`"
+    )
 
 
 async def test_the_api_description_knows_that_shape_alone(free_port: Callable[[], int]) -> None:

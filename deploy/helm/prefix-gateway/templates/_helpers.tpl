@@ -72,6 +72,9 @@ is started with is nothing for another, and one model's name none for another's;
 {{- end -}}
 {{- end -}}
 {{- $merged := mergeOverwrite $base $own -}}
+{{- if eq (toString $own.type) "none" -}}
+{{- fail (printf "extraEngines.%s: a pool of type none runs nothing; leave it out, or set it to null" $name) -}}
+{{- end -}}
 {{- if eq $merged.type "none" -}}
 {{- fail (printf "extraEngines.%s: give it a type, since engine.type is none" $name) -}}
 {{- end -}}
@@ -130,8 +133,10 @@ is started with is nothing for another, and one model's name none for another's;
 
 {{/* What would be wrong on a cluster and can be told before: one message each. */}}
 {{- define "pg.check" -}}
-{{- $many := or (gt (int .Values.gateway.replicas) 1) .Values.gateway.autoscaling.enabled -}}
-{{- if and $many (eq .Values.redis.mode "none") -}}
+{{- if and .Values.gateway.autoscaling.enabled (eq .Values.redis.mode "none") -}}
+{{- fail "gateway.autoscaling needs Redis: what one replica knows the others must too. Set redis.mode, or gateway.autoscaling.enabled to false and gateway.replicas to 1" -}}
+{{- end -}}
+{{- if and (gt (int .Values.gateway.replicas) 1) (eq .Values.redis.mode "none") -}}
 {{- fail "gateway.replicas > 1 needs Redis: what one replica knows the others must too. Set redis.mode, or gateway.replicas to 1" -}}
 {{- end -}}
 {{- if and (gt (int .Values.gateway.processes) 1) (eq .Values.redis.mode "none") -}}
