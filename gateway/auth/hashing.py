@@ -14,6 +14,7 @@ import secrets
 from gateway.errors import ConfigError
 
 PREFIX = "pgw_"
+KINDS = ("sha256:", "scrypt:")
 _SHA256 = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _SCRYPT = re.compile(r"scrypt:(\d{1,2}):(\d{1,2}):(\d{1,2}):([0-9a-f]{32,128}):([0-9a-f]{64})\Z")
 _LOG_N, _R, _P = 15, 8, 1

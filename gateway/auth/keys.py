@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any
 
-from gateway.auth.hashing import checked_hash
+from gateway.auth.hashing import PREFIX, checked_hash
 from gateway.errors import ConfigError
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -67,9 +67,7 @@ class ApiKey:
 
 def key_from(fields: Mapping[str, Any]) -> ApiKey:
     """One entry of a key file. Raises ConfigError that names the entry and the fault, never a secret."""
-    name = fields.get("id")
-    if not isinstance(name, str) or not _ID.match(name):
-        raise ConfigError(f"key {name!r}: id must be 1–64 letters, digits or ._-")
+    name = checked_id(fields.get("id"))
     for field in fields:
         if field not in _FIELDS:
             raise ConfigError(f"key {name!r}: unknown field {field!r}; known: {', '.join(_FIELDS)}")
@@ -93,6 +91,15 @@ def key_from(fields: Mapping[str, Any]) -> ApiKey:
         )
     except ConfigError as error:
         raise ConfigError(f"key {name!r}: {error.message}") from error
+
+
+def checked_id(name: object) -> str:
+    """Raises ConfigError, which does not repeat it: a key itself may stand there by mistake."""
+    if not isinstance(name, str) or not _ID.match(name):
+        raise ConfigError("id must be 1–64 letters, digits or ._-, a letter or digit first")
+    if name.startswith(PREFIX):
+        raise ConfigError(f"id: {PREFIX}… is a key; an id is seen in logs and metrics")
+    return name
 
 
 _FIELDS = (

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gateway import yaml_text
+from gateway.auth.hashing import KINDS
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import ApiKey, key_from
 from gateway.errors import ConfigError
@@ -13,7 +14,7 @@ from gateway.errors import ConfigError
 
 def load_keyring(path: Path | None, entries: Iterable[str] = ()) -> Keyring:
     """`entries` are ``id=hash`` each. Raises ConfigError: half a list of keys never comes to count."""
-    keys = [_entry(text) for text in entries]
+    keys = [_entry(number, text) for number, text in enumerate(entries, 1)]
     if path is not None:
         keys += read_key_file(path)
     return Keyring(keys)
@@ -32,14 +33,23 @@ def read_key_file(path: Path) -> list[ApiKey]:
     entries = data.get("keys") if isinstance(data, dict) else data
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError(f"key file {path}: a list of keys is wanted, each with id and hash")
-    try:
-        return [key_from(entry) for entry in entries]
-    except ConfigError as error:
-        raise ConfigError(f"key file {path}: {error.message}") from error
+    keys = []
+    for number, entry in enumerate(entries, 1):
+        try:
+            keys.append(key_from(entry))
+        except ConfigError as error:
+            raise ConfigError(f"key file {path}: entry {number}: {error.message}") from error
+    return keys
 
 
-def _entry(text: str) -> ApiKey:
+def _entry(number: int, text: str) -> ApiKey:
     name, equals, stored = text.partition("=")
-    if not equals:
-        raise ConfigError("api_keys: id=HASH is wanted; `prefix-gateway keys new` prints one")
-    return key_from({"id": name, "hash": stored})
+    if not equals or not stored.startswith(KINDS):
+        # nothing of it: a key in plain may well have a = in it
+        raise ConfigError(
+            f"api_keys, entry {number}: id=HASH is wanted; `prefix-gateway keys new` prints one"
+        )
+    try:
+        return key_from({"id": name, "hash": stored})
+    except ConfigError as error:
+        raise ConfigError(f"api_keys, entry {number}: {error.message}") from error

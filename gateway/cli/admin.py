@@ -8,6 +8,7 @@ import click
 import httpx
 
 from gateway.errors import ConfigError, UpstreamConnectError
+from gateway.logins import without_login
 
 admin_url = click.option(
     "--admin-url", default="http://127.0.0.1:8081", show_default=True, envvar="GATEWAY_ADMIN_URL"
@@ -33,6 +34,7 @@ def ask(
     Raises UpstreamConnectError where nobody answers, ConfigError where the gateway refuses, with what it
     said, or where whoever answers is none.
     """
+    shown = without_login(url)
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     if content is not None:
         headers["content-type"] = "application/json"
@@ -46,15 +48,17 @@ def ask(
             timeout=timeout,
             trust_env=False,
         )
-    except (httpx.TransportError, httpx.InvalidURL) as e:
-        raise UpstreamConnectError(f"no gateway at {url} ({e}); --admin-url takes another") from e
+    except httpx.InvalidURL as e:  # which repeats a piece of it
+        raise UpstreamConnectError(f"no gateway at {shown}: that is no URL; --admin-url takes another") from e
+    except httpx.TransportError as e:
+        raise UpstreamConnectError(f"no gateway at {shown} ({e}); --admin-url takes another") from e
     try:
         result = answer.json()
     except ValueError:
         result = None
     if not isinstance(result, dict):
         raise ConfigError(
-            f"{url} is no gateway's admin port ({answer.status_code}); --admin-url takes another"
+            f"{shown} is no gateway's admin port ({answer.status_code}); --admin-url takes another"
         )
     if answer.status_code != 200:
         error = result.get("error")

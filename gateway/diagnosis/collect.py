@@ -17,6 +17,7 @@ from gateway.diagnosis.engine_meters import model_of
 from gateway.diagnosis.facts import Engine, Facts, Replica, WorkerRow, traffic_facts, worker_rows
 from gateway.diagnosis.series import Scrape, Series, parse
 from gateway.errors import UpstreamConnectError, UpstreamProtocolError
+from gateway.logins import without_login
 
 GATEWAY_METRICS = ("gateway_",)
 ENGINE_METRICS = ("vllm:", "sglang:", "DCGM_FI_")
@@ -113,7 +114,10 @@ async def _scrape(
         asked = time.time()
         answer = await client.get(target.url + "/metrics", headers=dict(headers))
         offset = clock_offset(answer.headers.get("date"), asked, time.time())
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except httpx.InvalidURL:  # which repeats a piece of it
+        target.error = "that is no URL"
+        return
+    except httpx.HTTPError as error:
         target.error = f"{type(error).__name__}: {error}"
         return
     if offset is not None:
@@ -141,7 +145,7 @@ class _Asker:
     async def replica(self, target: _Target, before: Sequence[WorkerRow]) -> Replica:
         url = target.url
         return Replica(
-            name=url,
+            name=without_login(url),
             series=Series(target.scrapes),
             before=before,
             after=await self.workers(url),
@@ -151,27 +155,32 @@ class _Asker:
         )
 
     async def _json(self, url: str, path: str) -> Any:
+        shown = without_login(url)
         try:
             answer = await self._client.get(url + path, headers=dict(self._headers))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except httpx.InvalidURL as error:  # which repeats a piece of it
             raise UpstreamConnectError(
-                f"no gateway at {url} ({type(error).__name__}: {error}); --admin-url takes another"
+                f"no gateway at {shown}: that is no URL; --admin-url takes another"
+            ) from error
+        except httpx.HTTPError as error:
+            raise UpstreamConnectError(
+                f"no gateway at {shown} ({type(error).__name__}: {error}); --admin-url takes another"
             ) from error
         if answer.status_code in (401, 403):
-            raise UpstreamProtocolError(f"{url}{path} answers {answer.status_code}: give the admin token")
+            raise UpstreamProtocolError(f"{shown}{path} answers {answer.status_code}: give the admin token")
         if not answer.is_success:
-            raise UpstreamProtocolError(f"{url}{path} answers {answer.status_code}: is it an admin port?")
+            raise UpstreamProtocolError(f"{shown}{path} answers {answer.status_code}: is it an admin port?")
         try:
             return answer.json()
         except ValueError as error:
-            raise UpstreamProtocolError(f"{url}{path} is not JSON: is it an admin port?") from error
+            raise UpstreamProtocolError(f"{shown}{path} is not JSON: is it an admin port?") from error
 
 
 def _decoded(read: Callable[[Any], Any], answer: Any, url: str) -> Any:
     try:
         return read(answer)
     except (msgspec.ValidationError, KeyError, TypeError) as error:
-        raise UpstreamProtocolError(f"{url} answers in an unknown form: {error}") from error
+        raise UpstreamProtocolError(f"{without_login(url)} answers in an unknown form: {error}") from error
 
 
 def clock_offset(date: str | None, asked: float, answered: float) -> float | None:

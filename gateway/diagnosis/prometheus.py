@@ -16,6 +16,7 @@ from gateway.diagnosis.collect import ENGINE_METRICS, GATEWAY_METRICS, TIMEOUT_S
 from gateway.diagnosis.facts import Engine, Facts, Replica
 from gateway.diagnosis.series import Scrape, Series
 from gateway.errors import UpstreamConnectError, UpstreamProtocolError
+from gateway.logins import without_login
 
 MOST_STEPS = 120
 """Points of one series: enough to see a peak, few enough for a fleet."""
@@ -40,7 +41,7 @@ async def read_prometheus(
                 _put(row, found, models)
     if not found:
         raise UpstreamProtocolError(
-            f"{url} has no gateway_, vllm: or sglang: metrics in the last {window:.0f} s: "
+            f"{without_login(url)} has no gateway_, vllm: or sglang: metrics in the last {window:.0f} s: "
             "does it scrape the fleet?"
         )
     series = {name: Series([points[at] for at in sorted(points)]) for name, points in found.items()}
@@ -85,16 +86,21 @@ def _put(row: Any, found: dict[str, dict[float, Scrape]], models: dict[str, str]
 async def _query(
     client: httpx.AsyncClient, url: str, query: str, start: float, end: float, step: float
 ) -> list[Any]:
+    shown = without_login(url)
     params = {"query": query, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
     try:
         answer = await client.get(url.rstrip("/") + "/api/v1/query_range", params=params)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UpstreamConnectError(f"no Prometheus at {url} ({type(error).__name__}: {error})") from error
+    except httpx.InvalidURL as error:  # which repeats a piece of it
+        raise UpstreamConnectError(f"no Prometheus at {shown}: that is no URL") from error
+    except httpx.HTTPError as error:
+        raise UpstreamConnectError(f"no Prometheus at {shown} ({type(error).__name__}: {error})") from error
     try:
         body = msgspec.json.decode(answer.content)
         if not answer.is_success or body["status"] != "success":
-            raise UpstreamProtocolError(f"{url} refuses the query: {body.get('error', answer.status_code)}")
+            raise UpstreamProtocolError(f"{shown} refuses the query: {body.get('error', answer.status_code)}")
         rows: list[Any] = body["data"]["result"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise UpstreamProtocolError(f"{url} does not answer as a Prometheus: {answer.status_code}") from error
+        raise UpstreamProtocolError(
+            f"{shown} does not answer as a Prometheus: {answer.status_code}"
+        ) from error
     return rows

@@ -8,32 +8,39 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from gateway import yaml_text
 from gateway.errors import ConfigError
 from gateway.fleet.worker import WorkerSpec
+from gateway.logins import without_login
 
 
 def parse_worker(text: str) -> WorkerSpec:
-    """`URL[,name=value]…` → WorkerSpec. Raises ConfigError that says what is wrong and what is wanted."""
+    """`URL[,name=value]…` → WorkerSpec. Raises ConfigError that says what is wrong and what is wanted, and
+    nothing that may be a password."""
+    where = f"worker {without_login(text)!r}"
     url, *options = (part.strip() for part in text.split(","))
     fields: dict[str, object] = {"url": url}
     for option in options:
         name, equals, value = option.partition("=")
         if not equals:
-            raise ConfigError(f"worker {text!r}: {option!r} is not name=value; known names: {_known()}")
+            shown = without_login(option)
+            raise ConfigError(f"{where}: {shown!r} is not name=value; known names: {_known()}")
         if name.strip() in fields:
-            raise ConfigError(f"worker {text!r}: {name.strip()!r} is given twice")
+            raise ConfigError(f"{where}: {name.strip()!r} is given twice")
         fields[name.strip()] = value.strip()
-    return worker_from(fields)
+    return _spec(fields, where)
 
 
 def worker_from(fields: Mapping[str, object]) -> WorkerSpec:
     """The same fields as a mapping (an entry of a workers file, an admin request)."""
     if "url" not in fields:
-        raise ConfigError(f"worker {dict(fields)!r}: url is missing")
-    where = f"worker {fields['url']!r}"
+        raise ConfigError(f"a worker with {', '.join(map(str, fields)) or 'nothing'}: url is missing")
+    return _spec(fields, f"worker {without_login(str(fields['url']))!r}")
+
+
+def _spec(fields: Mapping[str, object], where: str) -> WorkerSpec:
     values: dict[str, Any] = {}
     for name, value in fields.items():
         if name not in _FIELDS:
@@ -44,7 +51,8 @@ def worker_from(fields: Mapping[str, object]) -> WorkerSpec:
         try:
             values[attribute] = read(str(value))
         except ValueError as error:
-            raise ConfigError(f"{where}: {name}={value}: {error}") from None
+            shown = "url" if name == "url" else f"{name}={without_login(str(value))}"
+            raise ConfigError(f"{where}: {shown}: {error}") from None
     return WorkerSpec(**values)
 
 
@@ -86,27 +94,39 @@ def refuse_doubles(specs: list[WorkerSpec]) -> None:
 
 
 def _http_url(text: str) -> str:
-    parts = urlsplit(text)
+    if "@" in text:
+        raise ValueError("credentials don't belong in a worker's URL")
+    parts = _parts(text)
     if parts.scheme not in ("http", "https"):
         raise ValueError("a URL like http://127.0.0.1:8000 is wanted")
     if not parts.hostname or _bad_port(parts.port):
         raise ValueError("host or port is missing or wrong")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("credentials don't belong in a worker's URL")
     if parts.query or parts.fragment:
         raise ValueError("a base URL has no query and no fragment")
     return text.rstrip("/")
 
 
 def _zmq_endpoint(text: str) -> str:
-    parts = urlsplit(text)
+    parts = _parts(text)
     if parts.scheme == "ipc" and len(text) > len("ipc://"):
         return text
+    if "@" in text:
+        raise ValueError("an endpoint has no credentials")
     if parts.scheme != "tcp" or not parts.hostname or parts.port is None or _bad_port(parts.port):
         raise ValueError("an endpoint like tcp://127.0.0.1:5557 is wanted")
     if parts.hostname == "*":
         raise ValueError("the engine binds to *, the gateway needs the host to connect to")
     return text
+
+
+def _parts(text: str) -> SplitResult:
+    """Raises ValueError in words of its own: the library's have pieces of the text."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # read only now
+    except ValueError:
+        raise ValueError("host or port is missing or wrong") from None
+    return parts
 
 
 def _bad_port(port: int | None) -> bool:

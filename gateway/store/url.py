@@ -16,6 +16,8 @@ from gateway.errors import ConfigError
 
 _TLS_OPTIONS = frozenset({"ca", "cert", "key", "verify"})
 _SENTINEL_OPTIONS = frozenset({"sentinel_user", "sentinel_password"})
+_DIGITS = 9
+"""Of a database's number, more than any server has."""
 
 
 class StoreKind(Enum):
@@ -53,10 +55,20 @@ class StoreUrl:
         return f"{scheme}://{nodes}" + (f"/{self.service}" if self.service else "")
 
 
+_ENCODE = (
+    "redis URL: a character of its user name or password must be percent-encoded (/ is %2F, ? %3F, # %23, "
+    "@ %40, : %3A, [ %5B, ] %5D); or GATEWAY_REDIS_PASSWORD has the password as it is"
+)
+
+
 def parse_store_url(text: str, password: str | None = None) -> StoreUrl:
     """`password`, as it is, stands above one in the URL, where `/` and its like must be percent-encoded.
-    Raises ConfigError, which never repeats the password."""
-    parts = urlsplit(text)
+    Raises ConfigError, which repeats nothing of the URL but names of options: a parser ends the login early
+    where a character was not encoded, and takes the rest for a host, a path or a database."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise ConfigError(_ENCODE) from None
     base, _, variant = parts.scheme.partition("+")
     try:
         kind = StoreKind(variant)
@@ -64,16 +76,21 @@ def parse_store_url(text: str, password: str | None = None) -> StoreUrl:
         kind = None
     if base not in ("redis", "rediss") or kind is None:
         raise ConfigError(
-            f"redis URL: {parts.scheme or 'no scheme'!r}; there are redis://, rediss:// (TLS), and both with "
-            "+sentinel or +cluster"
+            "redis URL: it begins with redis:// or rediss:// (TLS), and with +sentinel or +cluster before ://"
+            " where those are meant"
         )
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, inside = login.partition(":")
+    cut_short = not login or not hosts
+    if "@" in parts.path or parts.fragment or (cut_short and "@" in parts.query):
+        raise ConfigError(_ENCODE)
+    default_port = 26379 if kind is StoreKind.SENTINEL else 6379
+    nodes = tuple(_node(number, host, default_port) for number, host in enumerate(hosts.split(","), 1))
     options = _options(parts.query, kind, tls=base == "rediss")
     service, database = _path(parts.path, kind)
     return StoreUrl(
         kind=kind,
-        nodes=tuple(_node(host, 26379 if kind is StoreKind.SENTINEL else 6379) for host in hosts.split(",")),
+        nodes=nodes,
         username=unquote(username) or None,
         password=password or unquote(inside) or None,
         database=database,
@@ -87,11 +104,13 @@ def parse_store_url(text: str, password: str | None = None) -> StoreUrl:
 
 
 def _options(query: str, kind: StoreKind, *, tls: bool) -> dict[str, str]:
-    options = dict(parse_qsl(query))
+    options = dict(parse_qsl(query, keep_blank_values=True))
     allowed = (_TLS_OPTIONS if tls else frozenset()) | (
         _SENTINEL_OPTIONS if kind is StoreKind.SENTINEL else frozenset()
     )
     for name in options.keys() - allowed:
+        if "@" in query:
+            raise ConfigError(_ENCODE)
         raise ConfigError(
             f"redis URL: option {name!r} has no meaning here; there are: {sorted(allowed) or 'none'}"
         )
@@ -111,12 +130,12 @@ def _path(path: str, kind: StoreKind) -> tuple[str, int]:
         return service, 0
     if kind is StoreKind.CLUSTER:
         raise ConfigError("redis URL: a cluster has no numbered databases")
-    if len(pieces) > 1 or not pieces[0].isdecimal():
-        raise ConfigError(f"redis URL: {'/'.join(pieces)!r} is no database number")
+    if len(pieces) > 1 or not pieces[0].isdecimal() or len(pieces[0]) > _DIGITS:
+        raise ConfigError("redis URL: behind the host stands the number of a database, as in /0, or nothing")
     return service, int(pieces[0])
 
 
-def _node(text: str, default_port: int) -> tuple[str, int]:
+def _node(number: int, text: str, default_port: int) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
@@ -124,5 +143,5 @@ def _node(text: str, default_port: int) -> tuple[str, int]:
         host = None
         port = None
     if not host:
-        raise ConfigError(f"redis URL: {text!r} is no host[:port]")
+        raise ConfigError(f"redis URL: its server {number} is no host[:port]")
     return host, default_port if port is None else port

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from gateway.errors import ConfigError
+from gateway.logins import without_login
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,9 @@ class Origin:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError as error:
-            raise ConfigError(f"worker URL {url!r}: {error}") from error
+            raise ConfigError(f"worker URL {without_login(url)!r}: no such host or port") from error
         if parts.scheme not in ("http", "https") or not host:
-            raise ConfigError(f"worker URL {url!r} must look like http://host:port")
+            raise ConfigError(f"worker URL {without_login(url)!r} must look like http://host:port")
         tls = parts.scheme == "https"
         standard = 443 if tls else 80
         literal = f"[{host}]" if ":" in host else host

@@ -45,3 +45,12 @@ def test_nobody_there() -> None:
 def test_an_address_that_is_none() -> None:
     with pytest.raises(UpstreamConnectError, match=r"--admin-url takes another"):
         ask("GET", "127.0.0.1:8081", "/admin/x", None, timeout=10)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://gw:hunter2@127.0.0.1:1", "http://gw:hunter2/@127.0.0.1:1", "gw:hunter2@h"]
+)
+def test_a_password_in_the_address_is_not_repeated(url: str) -> None:
+    with pytest.raises(UpstreamConnectError, match=r"^no gateway at .*…@") as failed:
+        ask("GET", url, "/admin/x", None, timeout=10)
+    assert "hunter2" not in failed.value.message

@@ -89,6 +89,22 @@ def test_a_faulty_entry_is_named_and_no_secret_repeated(entry: dict[str, object]
     assert "hunter2" not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    "entry", ["pgw_hunter2", "pgw_hunter2=", "hunter2==", f"pgw_hunter2={sha256_of('x')}"]
+)
+def test_a_key_in_plain_in_place_of_an_entry_is_not_repeated(entry: str) -> None:
+    with pytest.raises(ConfigError, match="^api_keys, entry 2: ") as caught:
+        load_keyring(None, (f"a={sha256_of('a')}", entry))
+    assert "hunter2" not in caught.value.message
+
+
+def test_a_faulty_entry_of_a_file_is_counted_and_an_id_that_may_be_a_key_not_repeated(tmp_path: Path) -> None:
+    text = f"- {{id: a, hash: '{sha256_of('a')}'}}\n- {{id: 'hunter2 =', hash: '{sha256_of('b')}'}}"
+    with pytest.raises(ConfigError, match="entry 2: id must be 1–64 letters") as caught:
+        read_key_file(write(tmp_path, text))
+    assert "hunter2" not in caught.value.message
+
+
 def test_a_broken_file_does_not_quote_its_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not YAML") as caught:
         read_key_file(write(tmp_path, "keys: [pgw_hunter2, {"))

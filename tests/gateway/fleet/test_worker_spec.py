@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigError
-from gateway.fleet.spec import parse_worker, read_workers_file
+from gateway.fleet.spec import parse_worker, read_workers_file, worker_from
 from gateway.fleet.worker import WorkerSpec
 
 
@@ -63,6 +63,31 @@ def test_what_is_wrong_is_named(line: str, says: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse_worker(line)
     assert says in error.value.message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "http://gw:hunter2@h:1",
+        "http://gw:hunter2/w@h:1",
+        "http://gw:hunter2,w@h:1",
+        "http://gw:hunter2#@h",
+        "http://gw:hunter2[@h",
+        "http://gw:1/hunter2@h",
+        "http://h,events=tcp://gw:hunter2@h:1",
+        "http://h,replay=tcp://gw:hunter2/@h:1",
+        "gw:hunter2@h",
+    ],
+)
+def test_a_password_is_refused_and_not_repeated(line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_worker(line)
+    assert "hunter2" not in error.value.message
+    url, _, option = line.partition(",")
+    name, equals, value = option.partition("=")
+    with pytest.raises(ConfigError) as error:
+        worker_from({"url": url, name: value} if equals else {"url": line})
+    assert "hunter2" not in error.value.message
 
 
 ENTRIES = ["http://a:1,weight=2", {"url": "http://b:1", "max_requests": 8, "model": None}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gateway.errors import ConfigError
@@ -43,12 +45,13 @@ def test_urls(text: str, expected: StoreUrl) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("http://h", "'http'"),
-        ("localhost:6379", "'localhost'"),
+        ("http://h", "begins with redis://"),
+        ("localhost:6379", "begins with redis://"),
         ("redis+ring://h", "sentinel or \\+cluster"),
         ("redis://", "host"),
-        ("redis://h:notaport", "notaport"),
-        ("redis://h/seven", "'seven'"),
+        ("redis+cluster://h,h:notaport", "its server 2 is no host"),
+        ("redis://h/seven", "the number of a database"),
+        ("redis://h/" + "9" * 5000, "the number of a database"),
         ("redis+sentinel://h:26379", "master's name"),
         ("redis+cluster://h:7000/1", "no numbered databases"),
         ("redis://h?ca=/x", "'ca'"),
@@ -58,6 +61,37 @@ def test_urls(text: str, expected: StoreUrl) -> None:
 def test_what_can_not_be(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         parse_store_url(text)
+
+
+@pytest.mark.parametrize("between", ["/", "?", "#", "[", "/a@", "?a=", "?a=b@", "#1", "@?x@", "/0?"])
+def test_what_was_not_encoded_is_said_and_nothing_of_it(between: str) -> None:
+    for password in (f"hunter2{between}secret", f"12{between}secret", f"hunter2:se{between}cret"):
+        for scheme in ("redis", "rediss", "redis+sentinel", "redis+cluster"):
+            with pytest.raises(ConfigError, match="must be percent-encoded") as refused:
+                parse_store_url(f"{scheme}://gw:{password}@10.0.0.1:6379/0")
+            assert not {"hunter2", "12", "secret", "cret", "gw"} & set(_words(refused.value.message))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
+
+
+@pytest.mark.parametrize(
+    "text", ["redis://:hunter2", "hunter2:secret@h", "redis://gw:hunter2", "redis://h/hunter2"]
+)
+def test_a_url_without_one_of_its_parts_is_not_repeated(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_store_url(text)
+    assert "hunter2" not in refused.value.message
+
+
+def test_an_at_sign_in_a_password_is_taken_where_nothing_else_is_amiss() -> None:
+    assert parse_store_url("redis://gw:p@ss@h/1") == parse_store_url("redis://gw:p%40ss@h/1")
+
+
+def test_sentinels_own_password_may_have_an_at_sign() -> None:
+    url = parse_store_url("redis+sentinel://u:p@a/m?sentinel_password=s@p")
+    assert (url.password, url.sentinel_password) == ("p", "s@p")
 
 
 def test_a_password_beside_the_url_is_taken_as_it_is() -> None:
