@@ -109,7 +109,8 @@ def policies(settings: Settings, random: Random, observer: RoutingObserver) -> P
 
     params = {k: _number(v) for k, v in settings.policy_params.items()}
     default = make(EVERY_MODEL, settings.policy, params)
-    return PolicyTable(default, {model: make(model, name) for model, name in settings.model_policies.items()})
+    per_model = {model: make(model, name) for model, name in settings.model_policies.items()}
+    return PolicyTable(default, per_model, params)
 
 
 def _number(value: object) -> object:

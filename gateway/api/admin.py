@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -28,6 +29,8 @@ from gateway.routing.policy import Policy
 from gateway.routing.router import Router
 from gateway.routing.table import EVERY_MODEL
 from gateway.types import WorkerId
+
+log = logging.getLogger(__name__)
 
 Vet = Callable[[WorkerSpec], Awaitable[WorkerSpec]]
 """Raises Forbidden for an address where no worker may be; gives back what it has checked."""
@@ -124,26 +127,27 @@ def create_admin(
     @app.post("/admin/workers", tags=["fleet"], status_code=201)
     async def add_worker(worker: NewWorker) -> dict[str, str]:
         spec = await vet(worker_from(worker.model_dump()))
-        return {"id": registry.add(spec).id}
+        return _done(True, registry.add(spec).id, "added")
 
     @app.delete("/admin/workers", tags=["fleet"])
     async def remove_worker(id: Annotated[str, Query()]) -> dict[str, str]:
         """Requests that it still serves end as they would have."""
-        return _done(registry.remove(WorkerId(id)), id)
+        return _done(registry.remove(WorkerId(id)), id, "removed")
 
     @app.post("/admin/workers/drain", tags=["fleet"])
     async def drain(change: WorkerChange) -> dict[str, str]:
         """It finishes what it has and takes nothing new."""
-        return _done(registry.drain(WorkerId(change.id)), change.id)
+        return _done(registry.drain(WorkerId(change.id)), change.id, "drained")
 
     @app.post("/admin/workers/resume", tags=["fleet"])
     async def resume(change: WorkerChange) -> dict[str, str]:
-        return _done(registry.resume(WorkerId(change.id)), change.id)
+        return _done(registry.resume(WorkerId(change.id)), change.id, "resumed")
 
     @app.post("/admin/workers/weight", tags=["fleet"])
     async def weight(change: WeightChange) -> dict[str, str]:
         """Its speed against the others'; 1 leaves it to what is measured."""
-        return _done(registry.set_weight(WorkerId(change.id), change.weight), change.id)
+        known = registry.set_weight(WorkerId(change.id), change.weight)
+        return _done(known, change.id, "weighted", weight=change.weight)
 
     @app.get("/admin/models", tags=["fleet"])
     async def models() -> dict[str, Any]:
@@ -151,23 +155,25 @@ def create_admin(
         return {"models": view.models()}
 
     @app.get("/admin/policy", tags=["routing"])
-    async def policy() -> dict[str, str]:
-        """Policy by model; ``*`` is the default, ``shadow:`` and a model who decides beside it."""
+    async def policy() -> dict[str, str | dict[str, Any]]:
+        """Policy by model; ``*`` is the default. ``shadow:`` and a model: who decides beside it. ``params:``
+        and a model: the parameters that were given to its policy; others are its defaults."""
         return _policies(router)
 
     @app.put("/admin/policy", tags=["routing"])
-    async def set_policy(change: PolicyChange) -> dict[str, str]:
+    async def set_policy(change: PolicyChange) -> dict[str, str | dict[str, Any]]:
         """The next decision takes it. `model` is a base model: its adapters and aliases share its policy."""
         made = make_policy(change.policy, change.params)
         if change.model is not None:
             _check_model(change.model, registry)
         if change.shadow is not None:
             made = watch(made, make_policy(change.shadow, {}), change.model or EVERY_MODEL)
-        router.policies.set(made, change.model)
+        router.policies.set(made, change.model, change.params)
+        log.info("a policy was set by an operator", extra=change.model_dump())
         return _policies(router)
 
     @app.delete("/admin/policy", tags=["routing"])
-    async def reset_policy(model: Annotated[str, Query()]) -> dict[str, str]:
+    async def reset_policy(model: Annotated[str, Query()]) -> dict[str, str | dict[str, Any]]:
         """The model follows the default again."""
         own = sorted(router.policies.names().keys() - {EVERY_MODEL})
         if model not in own:
@@ -176,6 +182,7 @@ def create_admin(
                 f"model {model!r} has no policy of its own; those that have: {listed}", param="model"
             )
         router.policies.reset(model)
+        log.info("a model's policy was reset by an operator", extra={"model": model})
         return _policies(router)
 
     @app.post("/admin/explain", tags=["routing"], openapi_extra=_ANY_BODY)
@@ -205,14 +212,21 @@ def create_admin(
     return app
 
 
-def _policies(router: Router) -> dict[str, str]:
-    shadows = router.policies.shadows()
-    return router.policies.names() | {f"shadow:{model}": name for model, name in shadows.items()}
+def _policies(router: Router) -> dict[str, str | dict[str, Any]]:
+    table = router.policies
+    shadows = {f"shadow:{model}": name for model, name in table.shadows().items()}
+    return {
+        **table.names(),
+        **shadows,
+        **{f"params:{model}": dict(own) for model, own in table.params().items()},
+    }
 
 
-def _done(known: bool, worker: str) -> dict[str, str]:
+def _done(known: bool, worker: str, what: str, **more: Any) -> dict[str, str]:
+    """`what` was done with it, for the log."""
     if not known:
         raise NotFound(f"no worker {worker!r}; GET /admin/workers lists them", param="id")
+    log.info("a worker was changed by an operator", extra={"worker": worker, "change": what, **more})
     return {"id": worker}
 
 

@@ -55,6 +55,8 @@ class WorkerView:
     since_s: float
     refusal: str | None
     """Why it gets no requests just now, though it is ready: breaker, ejection."""
+    weight: float
+    """Its speed against the others'; 1 leaves it to what is measured."""
     model: str | None
     adapters: tuple[str, ...]
     version: str
@@ -210,6 +212,7 @@ class FleetView:
             reason=worker.reason,
             since_s=max(0.0, now - worker.since),
             refusal=self._guards.refusal(worker.id, now),
+            weight=worker.spec.weight,
             model=worker.spec.model if info is None else info.model,
             adapters=() if info is None else info.adapters,
             version="" if info is None else info.version,

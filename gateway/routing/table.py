@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from gateway.fleet.load import WorkerLoad
 from gateway.routing.policy import Committing, Policy, RequestShape
@@ -21,11 +21,19 @@ class Slot:
     chosen: Chosen | None
     """Whom to tell of a choice; None where the policy does not want to know. Looked up once, for it is
     asked on every decision."""
+    params: Mapping[str, Any]
+    """As they were given to it; all others are its defaults."""
 
 
 class PolicyTable:
-    def __init__(self, default: Policy, per_model: Mapping[str, Policy] | None = None) -> None:
-        self._default = _slot(default)
+    def __init__(
+        self,
+        default: Policy,
+        per_model: Mapping[str, Policy] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`params` are those that `default` was made with."""
+        self._default = _slot(default, params)
         self._per_model = {model: _slot(policy) for model, policy in (per_model or {}).items()}
 
     def slot(self, model: str) -> Slot:
@@ -34,12 +42,12 @@ class PolicyTable:
     def of(self, model: str) -> Policy:
         return self.slot(model).policy
 
-    def set(self, policy: Policy, model: str | None = None) -> None:
-        """For one model, or for all that have none of their own."""
+    def set(self, policy: Policy, model: str | None = None, params: Mapping[str, Any] | None = None) -> None:
+        """For one model, or for all that have none of their own; `params` are those it was made with."""
         if model is None:
-            self._default = _slot(policy)
+            self._default = _slot(policy, params)
         else:
-            self._per_model[model] = _slot(policy)
+            self._per_model[model] = _slot(policy, params)
 
     def replace(self, other: PolicyTable) -> None:
         """All of it, by what `other` has."""
@@ -58,9 +66,13 @@ class PolicyTable:
         policies = ((model, slot.policy) for model, slot in self._slots())
         return {model: policy.watching.name for model, policy in policies if isinstance(policy, Shadow)}
 
+    def params(self) -> dict[str, Mapping[str, Any]]:
+        """What was given to the policies, by model, where something was."""
+        return {model: slot.params for model, slot in self._slots() if slot.params}
+
     def _slots(self) -> list[tuple[str, Slot]]:
         return [(EVERY_MODEL, self._default), *self._per_model.items()]
 
 
-def _slot(policy: Policy) -> Slot:
-    return Slot(policy, policy.chosen if isinstance(policy, Committing) else None)
+def _slot(policy: Policy, params: Mapping[str, Any] | None = None) -> Slot:
+    return Slot(policy, policy.chosen if isinstance(policy, Committing) else None, dict(params or {}))

@@ -114,6 +114,50 @@ async def test_a_second_policy_may_watch(free_port: Callable[[], int]) -> None:
         assert gone.json() == {"*": "product"}
 
 
+async def test_parameters_that_were_given_are_shown_and_logged(
+    free_port: Callable[[], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.api.admin")
+    async with admin_of(free_port(), policy_params={"affinity_weight": "2"}) as admin:
+        given = {"*": "estimated_ttft", "params:*": {"affinity_weight": 2.0}}
+        assert (await admin.get("/admin/policy")).json() == given
+        own = {"policy": "additive", "params": {"temperature": 0.5}, "model": "m", "shadow": "product"}
+        own_given = {"m": "additive", "shadow:m": "product", "params:m": {"temperature": 0.5}}
+        assert (await admin.put("/admin/policy", json=own)).json() == given | own_given
+        told = await admin.put("/admin/policy", json={"policy": "estimated_ttft"})
+        assert told.json() == {"*": "estimated_ttft"} | own_given, "its defaults again"
+        assert (await admin.delete("/admin/policy", params={"model": "m"})).json() == {"*": "estimated_ttft"}
+    told = [
+        (r.message, {k: getattr(r, k, None) for k in ("model", "policy", "params")}) for r in caplog.records
+    ]
+    assert told == [
+        (
+            "a policy was set by an operator",
+            {"model": "m", "policy": "additive", "params": {"temperature": 0.5}},
+        ),
+        ("a policy was set by an operator", {"model": None, "policy": "estimated_ttft", "params": {}}),
+        ("a model's policy was reset by an operator", {"model": "m", "policy": None, "params": None}),
+    ]
+
+
+async def test_a_weight_that_was_set_is_shown_and_logged(
+    free_port: Callable[[], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.api.admin")
+    async with admin_of(free_port()) as admin:
+        (worker,) = (await admin.get("/admin/workers")).json()["workers"]
+        assert worker["weight"] == 1.0
+        name = worker["id"]
+        await admin.post("/admin/workers/weight", json={"id": name, "weight": 2.5})
+        await admin.post("/admin/workers/drain", json={"id": name})
+        (worker,) = (await admin.get("/admin/workers")).json()["workers"]
+        assert worker["weight"] == 2.5
+        refused = await admin.post("/admin/workers/weight", json={"id": "nobody", "weight": 2.5})
+        assert refused.status_code == 404
+    told = [(r.worker, r.change, getattr(r, "weight", None)) for r in caplog.records]  # type: ignore[attr-defined]
+    assert told == [(name, "weighted", 2.5), (name, "drained", None)]
+
+
 async def test_a_model_gets_a_policy_of_its_own_and_loses_it_again(free_port: Callable[[], int]) -> None:
     async with admin_of(free_port(), aliases={"other": "m"}) as admin:
         own = {"policy": "round_robin", "model": "m"}
