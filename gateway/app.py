@@ -52,6 +52,7 @@ from gateway.fleet.models_seen import ModelsSeen
 from gateway.fleet.monitor import HealthMonitor
 from gateway.fleet.probe import EngineProbe
 from gateway.fleet.registry import Registry
+from gateway.fleet.relief import Relief
 from gateway.fleet.sharing.replicas import Replicas
 from gateway.fleet.worker import WorkerSpec, WorkerState
 from gateway.index.prefix import PrefixIndex
@@ -261,14 +262,19 @@ def build(settings: Settings) -> App:
         observer=observer,
         announce=replicas.sharing.placed if replicas is not None else None,
     )
+    limits = health(settings)
     monitor = HealthMonitor(
         registry,
         probe,
         guard,
         clock=clock,
         random=random.random,
-        limits=health(settings),
+        limits=limits,
         lasting=lasting,
+        # as long as the looks take that give it up
+        given_up=Relief(
+            registry, guard, clock, client.give_up, limits.unhealthy_after * settings.health_timeout
+        ),
     )
     context = zmq.asyncio.Context()
     followers = Followers(

@@ -33,14 +33,25 @@ STORE_FAILURES = (
 """Why Redis did not carry a command out."""
 
 
+LONGEST_MESSAGE = 4096
+_SHOWN = 200
+
+
+def brief(text: str, most: int = _SHOWN) -> str:
+    """What a client wrote, for a message or a log: it decides on the words, but not on how many."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+
+
 class GatewayError(Exception):
-    """Root of all. `status`, `type` and `code` shape the OpenAI error body when it reaches a client."""
+    """Root of all. `status`, `type` and `code` shape the OpenAI error body when it reaches a client. Messages
+    of more than `LONGEST_MESSAGE` characters are cut."""
 
     status = 500
     type = "server_error"
     code: str | None = None
 
     def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+        message = brief(message, LONGEST_MESSAGE)
         super().__init__(message)
         self.message = message
         self.told = message

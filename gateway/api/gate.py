@@ -20,7 +20,7 @@ from gateway.api.endpoints import ProxiedEndpoint
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.keys import ApiKey, Limits
 from gateway.auth.limits import Ticket
-from gateway.errors import Forbidden, InvalidRequest, RateLimited, Unauthorized
+from gateway.errors import Forbidden, InvalidRequest, RateLimited, Unauthorized, brief
 from gateway.routing.caller import Caller
 from gateway.upstream.headers import Headers, value_of
 
@@ -118,7 +118,7 @@ class Visit(msgspec.Struct):
         if not model:
             raise Forbidden("this API key is for certain models: name one", param="model")
         if not self.key.serves(model):
-            raise Forbidden(f"this API key may not use the model {model!r}", param="model")
+            raise Forbidden(f"this API key may not use the model {brief(model)!r}", param="model")
 
     def check_adapters(self, named: object) -> None:
         """SGLang's `lora_path`: adapters that a request names beside its model. Raises Forbidden."""
@@ -126,7 +126,7 @@ class Visit(msgspec.Struct):
             return
         for adapter in named if isinstance(named, list) else [named]:
             if isinstance(adapter, str) and adapter and not self.key.serves(adapter):
-                raise Forbidden(f"this API key may not use the adapter {adapter!r}", param="lora_path")
+                raise Forbidden(f"this API key may not use the adapter {brief(adapter)!r}", param="lora_path")
 
     def salt_for(self, own: str) -> str | None:
         """The cache_salt to send in place of the client's `own`; None leaves it. Raises InvalidRequest where

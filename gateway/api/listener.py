@@ -23,6 +23,7 @@ from gateway.open_files import within_open_files
 
 _OF_ADMIN = 128
 """Connections of the admin port: operators, their pages, probes and scrapers."""
+_LAST_WORDS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,12 @@ class Listener(uvicorn.Server):
         if self._intake is not None:
             self._intake.abandon()
         await super().shutdown(sockets)
+        if tasks := list(self.server_state.tasks):
+            # the time for them is over: each tells its client, before what it works with ends under it
+            if self.force_exit:
+                for task in tasks:
+                    task.cancel()
+            await asyncio.wait(tasks, timeout=_LAST_WORDS_S)
 
     def protocol(self) -> asyncio.Protocol:
         """For one connection."""

@@ -13,7 +13,7 @@ from gateway.api.headers import new_request_id, request_id
 from gateway.api.pages import Pages
 from gateway.api.serve import ProxyService
 from gateway.auth.keys import ApiKey
-from gateway.errors import Forbidden, MethodNotAllowed, ModelNotFound, NotFound, Unauthorized
+from gateway.errors import Forbidden, MethodNotAllowed, ModelNotFound, NotFound, Unauthorized, brief
 from gateway.upstream.headers import value_of
 from gateway.upstream.outlet import Send
 
@@ -124,7 +124,7 @@ def _one_model(entries: Mapping[str, Mapping[str, Any]], path: str) -> Answer:
     if name in entries:
         return json_answer(200, entries[name])
     known = ", ".join(sorted(entries)) or "none"
-    error = ModelNotFound(f"the model {name!r} does not exist; there are: {known}", param="model")
+    error = ModelNotFound(f"the model {brief(name)!r} does not exist; there are: {known}", param="model")
     return error_answer(error)
 
 

@@ -46,6 +46,7 @@ from gateway.errors import (
     Unavailable,
     UpstreamError,
     UpstreamTimeout,
+    brief,
 )
 from gateway.routing.route import Outcome, Route, RouterProtocol
 from gateway.routing.slicing import Sliced
@@ -200,7 +201,8 @@ class ProxyService:
                 max_body=options.max_body,
                 ask_for_usage=options.ask_for_usage,
             )
-            story.asked_model = call.prompt.model
+            asked = call.prompt.model
+            story.asked_model = asked if len(asked) <= 200 else brief(asked)
             if call.dropped_fields or call.dropped_entries:
                 story.stripped = call.stripped
             pin = await self._pinned(call, visit) if endpoint.names_answers else None

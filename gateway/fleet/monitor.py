@@ -48,7 +48,9 @@ class HealthMonitor:
         doubted_interval_s: float = 0.2,
         learn_every: int = 6,
         lasting: Lasting | None = None,
+        given_up: Callable[[Worker], None] | None = None,
     ) -> None:
+        """`given_up` is called with each failed check of a worker that is unhealthy by then."""
         self._registry = registry
         self._probe = probe
         self._guards = guards
@@ -59,6 +61,7 @@ class HealthMonitor:
         self._doubted_interval_s = doubted_interval_s
         self._learn_every = learn_every
         self._lasting = lasting or Lasting()
+        self._given_up = given_up
         self._checks: dict[WorkerId, int] = {}
         self._unheard: dict[WorkerId, int] = {}
         """Visits in a row that left a question without an answer."""
@@ -120,6 +123,8 @@ class HealthMonitor:
         health.record(passed, self._clock())
         if health.healthy or not passed:
             self._registry.set_health(worker.id, health.healthy, reason)
+        if not passed and health.healthy is False and self._given_up is not None:
+            self._given_up(worker)
         return passed
 
     async def _learn(self, worker: Worker) -> None:

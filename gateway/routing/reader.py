@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Unavailable
+from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, Unavailable, brief
 from gateway.fleet.pool import Target
 from gateway.fleet.registry import Registry
 from gateway.fleet.worker import Worker
@@ -42,7 +42,7 @@ class Reader:
             raise self._unknown(request.model)
         if not target.workers:
             raise Unavailable(
-                f"model {request.model!r} has no worker now", retry_after=RETRY_AFTER_S, param="model"
+                f"model {brief(request.model)!r} has no worker now", retry_after=RETRY_AFTER_S, param="model"
             )
         encoder = self._encoders(target.model)
         prompts = await encoder.encode(request) if encoder is not None else ()
@@ -100,7 +100,7 @@ class Reader:
             return Unavailable("no worker has said yet what it serves", retry_after=RETRY_AFTER_S)
         if not name:
             return InvalidRequest(f"the request names no model; there are: {known}", param="model")
-        return ModelNotFound(f"model {name!r} does not exist; there are: {known}", param="model")
+        return ModelNotFound(f"model {brief(name)!r} does not exist; there are: {known}", param="model")
 
 
 def _why_none(prompts: Sequence[TokenPrompt], encoder: PromptEncoder | None, request: PromptRequest) -> str:

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
-
 from gateway.errors import UpstreamProtocolError
 from gateway.types import Usage
 from gateway.upstream.redact import Redactor
-from gateway.upstream.usage import read_usage
+from gateway.upstream.usage import is_json, read_usage
 from gateway.upstream.wire import Framing
 
 NO_SUCH_PATH = b'{"detail":"Not Found"}'
@@ -67,7 +65,7 @@ class Whole:
         body = b"".join((*self._parts, data)) if self._parts else data
         if not self._read:
             return body
-        if self._framing is Framing.CLOSE and not _is_json(body):
+        if self._framing is Framing.CLOSE and not is_json(body):
             # only its own syntax can tell that such an answer was cut off
             raise UpstreamProtocolError("a JSON answer that breaks off")
         self.usage = read_usage(body)
@@ -116,11 +114,3 @@ class Unserved:
         if not last:
             return b""
         return self._instead if self._body == NO_SUCH_PATH else self._body
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except msgspec.DecodeError:
-        return False
-    return True

@@ -123,8 +123,25 @@ class UpstreamClient:
         return pool
 
     def _forget(self, pool: IdlePool, connection: Connection) -> None:
+        pool.heard_at = max(pool.heard_at, connection.heard_at())
         self._open.discard(connection)
         pool.discard(connection)
+
+    def give_up(self, url: str, why: str, silent_s: float) -> int:
+        """Requests at this worker of whose answers nothing has come fail at once, and `why` is told: others
+        can be asked. None does where any of its connections has brought a byte within `silent_s` seconds: who
+        is only slow would have to begin anew elsewhere. Returns how many there were."""
+        pool = self._pools.get(url)
+        if pool is None:
+            return 0
+        here = [connection for connection in self._open if connection.origin is pool.origin]
+        waiting = [connection for connection in here if connection.waiting]
+        heard = max((pool.heard_at, *(connection.heard_at() for connection in here)))
+        if not waiting or heard > asyncio.get_running_loop().time() - silent_s:
+            return 0
+        for connection in waiting:
+            connection.give_up(why)
+        return len(waiting)
 
     def forget_origin(self, url: str) -> None:
         """A worker has left: its idle connections close, its pool goes. Answers under way finish."""

@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._timer: asyncio.TimerHandle | None = None
         self._rings = 0.0
+        self._heard_at = 0.0
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "idle" if self._done is None else "busy"
@@ -127,6 +128,22 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         self._on_closed(self)
 
+    @property
+    def waiting(self) -> bool:
+        """A request was sent, and nothing has come of an answer's body."""
+        return self._done is not None and not self._done.done() and not self._body_begun
+
+    def heard_at(self) -> float:
+        """When the last bytes came, on the loop's clock; 0 before any."""
+        if self._lane is not None:
+            return self._heard(self._loop.time(), self._lane)
+        return self._heard_at
+
+    def give_up(self, why: str) -> None:
+        """Its request waits no longer for an answer that has not begun."""
+        what = f"did not answer in time ({why})"
+        self._fail(UpstreamTimeout(f"{self.origin} {what}", phase="first_byte", told=f"the worker {what}"))
+
     def _fail(self, error: Exception) -> None:
         if self._done is not None and not self._done.done():
             self._done.set_exception(error)
@@ -142,7 +159,8 @@ class Connection(asyncio.Protocol):
     def resume(self) -> None:
         if self._lane is not None:
             # its client may not be there any more
-            self._last_read, self._lane = self._heard(self._loop.time(), self._lane), None
+            self._last_read = self._heard_at = self._heard(self._loop.time(), self._lane)
+            self._lane = None
         if self._paused and not self._gone():
             self._paused = False
             self._last_read = self._loop.time()
@@ -209,7 +227,7 @@ class Connection(asyncio.Protocol):
             # bytes that nobody asked for: the next answer on this connection could not be trusted
             self.close()
             return
-        self._last_read = self._loop.time()
+        self._last_read = self._heard_at = self._loop.time()
         parser = self._parser
         data = parser.feed(data)
         if data and self._body_begun and self._sink is not None:

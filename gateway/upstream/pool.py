@@ -16,6 +16,8 @@ class IdlePool:
         self, origin: Origin, loop: asyncio.AbstractEventLoop, *, max_idle: int, max_age: float
     ) -> None:
         self.origin = origin
+        self.heard_at = 0.0
+        """When the last bytes came by a connection that is closed by now, on the loop's clock."""
         self._loop = loop
         self._max_idle = max_idle
         self._max_age = max_age

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
+from gateway.errors import GatewayError, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from gateway.types import Clock, Usage
 from gateway.upstream.answer_reading import NOTE, STREAM, AnswerReading, answer_reading
 from gateway.upstream.bodies import NO_SUCH_PATH, Body, Cleared, Passing, Unserved, Whole
@@ -197,6 +197,10 @@ class Exchange:
             if last:
                 self.withheld = Withheld(self.status, self._answer_headers(len(out)), out)
         elif out or last:
+            if last and not body.events and self._plan.readable and self.status < 300:
+                raise UpstreamProtocolError(
+                    f"{self.status} with nothing in it, where an answer was asked for"
+                )
             self.committed = True
             if self._plan.on_start is not None and self.status < 300:
                 self._plan.on_start(out)
@@ -247,6 +251,7 @@ class Exchange:
                 hide_usage=plan.hide_usage,
                 redactor=plan.redactor,
                 must_say_done=plan.readable and plan.ends_with_done and head.framing is Framing.CLOSE,
+                of_json=plan.readable,
             )
             self._scanner = None if coding else scanner
             return scanner

@@ -12,7 +12,7 @@ import re
 from gateway.errors import UpstreamProtocolError
 from gateway.types import Usage
 from gateway.upstream.redact import Redactor
-from gateway.upstream.usage import read_frame
+from gateway.upstream.usage import is_json, read_frame
 
 MAX_EVENT = 8 * 1024 * 1024
 """Bytes of one event. A longer one is taken for a worker out of its mind."""
@@ -39,7 +39,7 @@ class SseScanner:
 
     `hide_usage` keeps back the chunk that has a usage and no choices: it was asked for by the gateway, not by
     the client. `redactor` takes fields out of events. With `must_say_done` a body that ends without its last
-    event is one of a worker that died: nothing else tells.
+    event is one of a worker that died: nothing else tells. With `of_json` so is one that ends inside of one.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class SseScanner:
         redactor: Redactor | None = None,
         max_event: int = MAX_EVENT,
         must_say_done: bool = False,
+        of_json: bool = False,
     ) -> None:
         self.events = 0
         """Events with data, ``[DONE]`` and hidden ones not counted."""
@@ -63,6 +64,7 @@ class SseScanner:
         """An event of one line without any of these, and without usage, has nothing in it to read."""
         self._max_event = max_event
         self._must_say_done = must_say_done
+        self._of_json = of_json
         self._partial = b""
         self._searched = 0
         self._before = self._behind = b""
@@ -85,7 +87,7 @@ class SseScanner:
 
     def feed(self, data: bytes, last: bool = False) -> bytes:
         """Raises UpstreamProtocolError when one event grows beyond `max_event`, and for a `last` read without
-        the event that must be there."""
+        the event that must be there, or with one that breaks off."""
         before, behind = self._before, self._behind
         if (
             before
@@ -159,8 +161,10 @@ class SseScanner:
         return b"".join(out)
 
     def end(self) -> bytes:
-        """An event that lacks its blank line at the end of the body is forwarded all the same."""
+        """An event that lacks its blank line alone at the end of the body is forwarded all the same."""
         rest, self._partial = self._partial, b""
+        if self._of_json and _breaks_off(rest):
+            raise UpstreamProtocolError("a stream that ends inside an event")
         return self._event(rest) if rest else b""
 
     def _is_plain(self, data: bytes) -> bool:
@@ -209,6 +213,16 @@ class SseScanner:
         if self._redactor.concerns(data):
             return _with_data(event, lines, self._redactor.redact(data))
         return event
+
+
+def _breaks_off(rest: bytes) -> bool:
+    """What stands behind the last blank line of a stream of JSON is no whole event, comment or field."""
+    lines = rest.splitlines()
+    values = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+    if not values:
+        return any(line.find(b":") < 0 for line in lines if line)
+    data = b"\n".join(values)
+    return data != _DONE and not is_json(data)
 
 
 def _with_data(event: bytes, lines: list[bytes], data: bytes) -> bytes:

@@ -104,3 +104,11 @@ def read_usage(body: bytes) -> Usage | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     return usage.read() if usage is not None else None
+
+
+def is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True

@@ -111,6 +111,12 @@ FAULTS: dict[tuple[str, str], tuple[Script, bool]] = {
         False,
     ),
     ("half an event, then resets", "first event"): (raw(SSE_HEAD, chunk(b'data: {"cho'), then="reset"), True),
+    ("half an event, then the body's end", "first event"): (
+        raw(SSE_HEAD, chunk(b'data: {"cho'), b"0\r\n\r\n", then="keep"),
+        True,
+    ),
+    ("200 with nothing in it", "body"): (answers(b""), False),
+    ("204", "status"): (raw(b"HTTP/1.1 204 No Content\r\n\r\n", then="keep"), False),
     ("a length too short by some bytes", "body"): (
         raw(head(200, JSON_HEAD, "content-length: 14") + b'{"choices":[]}trailing', then="keep"),
         False,
@@ -135,6 +141,10 @@ FAULTS: dict[tuple[str, str], tuple[Script, bool]] = {
     ("resets", "stream"): (begins(then="reset"), True),
     ("silence", "stream"): (begins(then="hang"), True),
     ("half an event, then closes", "stream"): (begins(chunk(b'data: {"cho'), then="close"), True),
+    ("half an event, then the body's end", "stream"): (
+        begins(chunk(b'data: {"cho'), b"0\r\n\r\n", then="keep"),
+        True,
+    ),
     ("a chunk size that is no number", "stream"): (begins(b"zz\r\n", then="hang"), True),
     ("an error that the engine reports", "stream"): (streams([token("a"), ERROR_EVENT, DONE]), True),
     ("closes, nothing else ends it", "stream"): (raw(BARE_SSE, token("a")), True),

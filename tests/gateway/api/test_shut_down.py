@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from random import Random
+from time import perf_counter
 
 import pytest
 
+from gateway.api.endpoints import EndpointTable
+from gateway.api.openai import PublicApp
+from gateway.api.serve import ProxyService
+from gateway.prompt.reader import read_prompt
 from gateway.routing.route import Outcome
+from gateway.upstream.client import UpstreamClient
 from tests.faults import FaultyEngine, hangs, raw, streams_for_ever, token
-from tests.gateway.api.rig import serving
+from tests.gateway.api.rig import QUICK, InOrderRouter, Records, running, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +47,7 @@ def traces(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
 
 
+END = b"\n\n\r\n0\r\n\r\n"
 SAID = "the server is shutting down"
 ERROR = {"message": SAID, "type": "service_unavailable_error", "param": None, "code": None}
 
@@ -104,3 +112,26 @@ async def test_a_body_that_is_no_stream_is_left_incomplete() -> None:
         record = await door.records.next()
         assert (record.status, record.outcome) == (200, Outcome.SHUT_DOWN)
         writer.close()
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
+async def test_a_forced_end_tells_them_too() -> None:
+    """A second signal: nobody waits for open answers, and their engine is not said to have broken off."""
+    async with FaultyEngine(streams_for_ever(token("x"))) as engine:
+        router, records, client = InOrderRouter([engine.url]), Records(), UpstreamClient()
+        service = ProxyService(
+            router, client, records, read_prompt, options=QUICK, clock=perf_counter, rng=Random(7)
+        )
+        app = PublicApp(service, models=list, readiness=lambda: None, endpoints=EndpointTable())
+        async with running(app) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request("/v1/chat/completions"))
+            await reader.readuntil(b"data: ")
+        rest = await asyncio.wait_for(reader.read(), 10)
+        assert rest.endswith(b"data: " + json.dumps({"error": ERROR}, separators=(",", ":")).encode() + END)
+        record = await records.next()
+        assert (record.status, record.outcome, record.error) == (200, Outcome.SHUT_DOWN, SAID)
+        assert router.outcomes == [Outcome.CANCELLED]
+        router.assert_idle()
+        writer.close()
+        await client.close()

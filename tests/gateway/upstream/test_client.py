@@ -398,3 +398,60 @@ def test_origins(url: str, expected: Origin) -> None:
 def test_what_is_no_origin(url: str) -> None:
     with pytest.raises(ConfigError):
         Origin.parse(url)
+
+
+async def waiting(engine: FaultyEngine, count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(engine.seen) < count:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.005)
+
+
+async def test_who_waits_at_a_silent_worker_can_be_given_up() -> None:
+    client = UpstreamClient()
+    async with FaultyEngine(hangs()) as engine, FaultyEngine(hangs()) as other:
+        here = [asyncio.ensure_future(send(client, engine.url)) for _ in range(3)]
+        there = asyncio.ensure_future(send(client, other.url))
+        await waiting(engine, 3)
+        await waiting(other, 1)
+        # it has never said a word
+        assert client.give_up(engine.url, "it is ill", 0.0) == 3
+        for task in here:
+            with pytest.raises(UpstreamTimeout, match=r"did not answer in time \(it is ill\)") as caught:
+                await task
+            assert caught.value.phase == "first_byte"
+        assert client.give_up(engine.url, "it is ill", 0.0) == 0
+        assert client.give_up("http://127.0.0.1:1", "nobody knows it", 0.0) == 0
+        assert not there.done()
+        there.cancel()
+    await client.close()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_who_is_only_slow_is_not_given_up(ends: bool) -> None:
+    """One of its answers goes on, or has ended a moment ago on a connection that is closed by now."""
+
+    async def talks(turn: Turn) -> None:
+        if turn.seen.target == "/talks":
+            await raw(SSE_HEAD, chunk(b"data: {}\n\n"), *([b"0\r\n\r\n"] if ends else []), then="hang")(turn)
+        else:
+            await hangs()(turn)
+
+    client = UpstreamClient(max_idle=0)
+    async with FaultyEngine(talks) as engine:
+        stuck = asyncio.ensure_future(send(client, engine.url))
+        sink = Collect()
+        talking = asyncio.ensure_future(
+            client.exchange(engine.url, UpstreamRequest(b"POST", b"/talks", [], b""), sink, PATIENT, 1e9)
+        )
+        await sink.first.wait()
+        if ends:
+            await talking
+        await waiting(engine, 2)
+        assert client.give_up(engine.url, "it is ill", 60.0) == 0
+        # by any measure it is silent, and of the two only one has no byte
+        assert client.give_up(engine.url, "it is ill", -60.0) == 1
+        with pytest.raises(UpstreamTimeout):
+            await stuck
+        assert talking.done() is ends
+        talking.cancel()
+    await client.close()

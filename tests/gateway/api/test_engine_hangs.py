@@ -1,0 +1,110 @@
+"""An engine that hangs: its checks find it, and who waits there for a first byte is asked elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.faults import SSE_HEAD, FaultyEngine, Turn, answers, chunk, control, hangs, token
+from tests.gateway.api.rig import http
+from tests.gateway.api.whole import Whole, whole
+
+pytestmark = pytest.mark.anyio
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+GOOD = b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1}}'
+QUICK: dict[str, Any] = {"health_interval": 0.05, "health_timeout": 0.1, "policy": "round_robin"}
+
+
+class Hanging:
+    """An engine that serves until it `hangs`, and from then on takes what comes and says nothing. A stream
+    that it has begun goes on where it `talks`."""
+
+    def __init__(self, *, talks: bool = False) -> None:
+        self.hangs = False
+        self._talks = talks
+
+    async def __call__(self, turn: Turn) -> None:
+        if turn.seen.method == "GET":
+            await (hangs() if self.hangs else control(turn.seen, "m"))(turn)
+        elif b"stream" in turn.seen.body and self._talks:
+            await turn.write(SSE_HEAD)
+            while not turn.closed:
+                await turn.write(chunk(token("a")))
+                await asyncio.sleep(0.02)
+        elif self.hangs:
+            await hangs()(turn)
+        else:
+            await answers(GOOD)(turn)
+
+
+async def asked(engine: FaultyEngine, count: int) -> None:
+    async with asyncio.timeout(20):
+        while sum(seen.method == "POST" for seen in engine.seen) < count:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.005)
+
+
+async def unhealthy(gateway: Whole, url: str) -> None:
+    """Until it is, and has failed some checks more."""
+    async with asyncio.timeout(20):
+        while next(w.state for w in gateway.app.view.workers() if w.id == url) != "unhealthy":  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    await asyncio.sleep(0.5)
+
+
+async def test_what_waits_there_is_another_workers_request() -> None:
+    hung = Hanging()
+    async with (
+        FaultyEngine(hung) as one,
+        FaultyEngine(answers(GOOD), model="m") as other,
+        whole(one.url, other.url, **QUICK) as gateway,
+        http() as client,
+    ):
+        hung.hangs = True
+        every = await asyncio.gather(
+            *(client.post(gateway.url + "/v1/chat/completions", json=CHAT, timeout=60) for _ in range(8))
+        )
+        assert [answer.status_code for answer in every] == [200] * 8
+        assert {answer.headers["x-gateway-worker"] for answer in every} == {other.url}
+        # each of those that it had was asked once here and then there
+        stuck = sum(seen.method == "POST" for seen in one.seen)
+        assert stuck >= 1
+        assert gateway.retries() == {"timeout": stuck}
+
+
+async def test_alone_it_keeps_them() -> None:
+    hung = Hanging()
+    async with FaultyEngine(hung) as one, whole(one.url, **QUICK, first_byte_timeout=60) as gateway:
+        hung.hangs = True
+        async with http() as client:
+            answer = asyncio.ensure_future(
+                client.post(gateway.url + "/v1/chat/completions", json=CHAT, timeout=60)
+            )
+            await asked(one, 1)
+            await unhealthy(gateway, one.url)
+            assert not answer.done()
+            answer.cancel()
+        await gateway.records(1)
+
+
+async def test_one_that_still_talks_to_somebody_keeps_them() -> None:
+    slow = Hanging(talks=True)
+    async with (
+        FaultyEngine(slow) as one,
+        FaultyEngine(answers(GOOD), model="m") as other,
+        whole(one.url, other.url, **QUICK) as gateway,
+        http() as client,
+    ):
+        path = gateway.url + "/v1/chat/completions"
+        async with client.stream("POST", path, json={**CHAT, "stream": True}, timeout=60) as stream:
+            assert stream.headers["x-gateway-worker"] == one.url
+            slow.hangs = True
+            waits = [asyncio.ensure_future(client.post(path, json=CHAT, timeout=60)) for _ in range(4)]
+            await asked(one, 3)
+            await unhealthy(gateway, one.url)
+            assert sum(not task.done() for task in waits) == 2
+            for task in waits:
+                task.cancel()
+        await gateway.records(5)
