@@ -46,12 +46,14 @@ async def asked(engine: FaultyEngine, count: int) -> None:
             await asyncio.sleep(0.005)
 
 
-async def unhealthy(gateway: Whole, url: str) -> None:
+async def unhealthy(gateway: Whole, engine: FaultyEngine) -> None:
     """Until it is, and has failed some checks more."""
-    async with asyncio.timeout(20):
-        while next(w.state for w in gateway.app.view.workers() if w.id == url) != "unhealthy":  # noqa: ASYNC110
+    async with asyncio.timeout(30):
+        while next(w.state for w in gateway.app.view.workers() if w.id == engine.url) != "unhealthy":  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-    await asyncio.sleep(0.5)
+        checks = sum(seen.target == "/health" for seen in engine.seen)
+        while sum(seen.target == "/health" for seen in engine.seen) < checks + 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 async def test_what_waits_there_is_another_workers_request() -> None:
@@ -83,7 +85,7 @@ async def test_alone_it_keeps_them() -> None:
                 client.post(gateway.url + "/v1/chat/completions", json=CHAT, timeout=60)
             )
             await asked(one, 1)
-            await unhealthy(gateway, one.url)
+            await unhealthy(gateway, one)
             assert not answer.done()
             answer.cancel()
         await gateway.records(1)
@@ -94,7 +96,8 @@ async def test_one_that_still_talks_to_somebody_keeps_them() -> None:
     async with (
         FaultyEngine(slow) as one,
         FaultyEngine(answers(GOOD), model="m") as other,
-        whole(one.url, other.url, **QUICK) as gateway,
+        # silent is who brings nothing for three times as long as a check may take
+        whole(one.url, other.url, **QUICK | {"health_timeout": 1.0}) as gateway,
         http() as client,
     ):
         path = gateway.url + "/v1/chat/completions"
@@ -103,7 +106,7 @@ async def test_one_that_still_talks_to_somebody_keeps_them() -> None:
             slow.hangs = True
             waits = [asyncio.ensure_future(client.post(path, json=CHAT, timeout=60)) for _ in range(4)]
             await asked(one, 3)
-            await unhealthy(gateway, one.url)
+            await unhealthy(gateway, one)
             assert sum(not task.done() for task in waits) == 2
             for task in waits:
                 task.cancel()
