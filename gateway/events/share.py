@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.events.balance import Balance
 from gateway.events.books import ParentIndex
 from gateway.events.share_observers import ShareObserver
+from gateway.index.replication.loads import Loads
 from gateway.index.replication.mirror import MirroredIndex
 from gateway.index.replication.shelf import Scripts
 from gateway.index.replication.writer import Terms
@@ -42,6 +43,7 @@ class Share:
     """A name that no epoch had before."""
     balance: Balance
     terms: Terms = field(default_factory=Terms)
+    loads: Loads = field(default_factory=Loads)
 
 
 class Role(Enum):

@@ -71,7 +71,7 @@ class SharedFollower:
         self._make_follower = make_follower
         self._share = share
         self.shelf = Shelf(share.store, worker, share.scripts)
-        self._mirror = Mirror(self.shelf, share.index, Mirrored(worker, share.observer))
+        self._mirror = Mirror(self.shelf, share.index, Mirrored(worker, share.observer), loads=share.loads)
         self._mirroring: asyncio.Task[None] | None = None
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None

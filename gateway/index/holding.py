@@ -155,11 +155,6 @@ class Holding:
         self.size -= len(gone)
         return gone
 
-    def compact(self) -> None:
-        """Gives back what blocks that come in no order took for a while only."""
-        self.holes = dict(self.holes)
-        self.tips = set(self.tips)
-
     def _followed(self, parent: int) -> None:
         """By one key more."""
         if parent not in self.parents.parts[parent & LOW]:

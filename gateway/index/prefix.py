@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from gateway.heap import trim_heap
 from gateway.index.capacity import CapacityLru
 from gateway.index.holding import Holding
 from gateway.index.placements import DEFAULT_MAX_KEYS, DEFAULT_TTL, Placements
 from gateway.index.tree import CHILD_BITS, BlockTree, holder_bits
-from gateway.kv.parted import LOW, PartedKeys
+from gateway.kv.parted import LOW
 from gateway.types import BlockKey, WorkerId
 
 DEFAULT_MAX_BLOCKS = 4_000_000
@@ -149,27 +148,27 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if known is None:
             return
-        if self._placements.masks:
-            if parent is None or parent in known.holding.parents:
-                self._placements.came_true(known.holding.bit, keys)
-            else:  # they may be in the middle of a promise
-                self._placements.drop(known.holding.bit, keys)
+        self._come_true(known, keys, parent)
         self._tree.store(known.holding, keys, parent)
         if keys and known.lru is not None:
             known.lru.place(keys[-1])
         self._keep_within_bounds(len(keys))
 
-    def load(self, worker: WorkerId, records: Sequence[tuple[int, int, int]], same: PartedKeys[int]) -> None:
-        """Of a snapshot, in any order: key, key before it (0 at a root), and copies that the worker has now.
-        `same` keeps one int for each key while a snapshot is loaded; the caller drops it then."""
+    def load(
+        self,
+        worker: WorkerId,
+        keys: Sequence[BlockKey],
+        parent: BlockKey | None,
+        copies: Mapping[int, int],
+    ) -> None:
+        """Of a snapshot: as `store`, but of each key the worker has one copy now, or as many as `copies`
+        says, and nothing is used by it: when it was, nobody knows any more."""
         known = self._workers.get(worker)
         if known is None:
             return
-        if self._placements.masks:
-            held = [key for key, _, copies in records if copies]
-            self._placements.drop(known.holding.bit, held)
-        self._tree.load(known.holding, records, same)
-        self._keep_within_bounds(len(records))
+        self._come_true(known, keys, parent)
+        self._tree.load(known.holding, keys, parent, copies)
+        self._keep_within_bounds(len(keys))
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None:
         known = self._workers.get(worker)
@@ -232,14 +231,6 @@ class PrefixIndex:
                 self._free_bits.append(holding.bit)
         return sum(holding.size for holding in self._retiring)
 
-    def compact(self, worker: WorkerId) -> None:
-        """After a snapshot of this worker: gives memory back that only its loading needed."""
-        known = self._workers.get(worker)
-        if known is not None:
-            known.holding.compact()
-        self._tree.compact()
-        trim_heap()
-
     # what people and metrics ask
 
     def held(self, worker: WorkerId) -> Iterator[BlockKey]:
@@ -298,6 +289,14 @@ class PrefixIndex:
             raise AssertionError("bits of workers are mixed up")
 
     # steps
+
+    def _come_true(self, known: _Worker, keys: Sequence[BlockKey], parent: BlockKey | None) -> None:
+        """It holds what was promised of these."""
+        if self._placements.masks:
+            if parent is None or parent in known.holding.parents:
+                self._placements.came_true(known.holding.bit, keys)
+            else:  # they may be in the middle of a promise
+                self._placements.drop(known.holding.bit, keys)
 
     def _walk(
         self, found: dict[WorkerId, int], keys: Sequence[BlockKey], alive: int, depth: int, stop: int

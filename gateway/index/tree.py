@@ -12,7 +12,7 @@ later, is next: old prefixes vanish from their ends.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gateway.index.holding import Gone, Holding
 from gateway.kv.parted import LOW, PartedKeys
@@ -50,50 +50,22 @@ class BlockTree:
         """The leaf to give up next, and its time of use, while a prefix is being given up from its end."""
         self._values: dict[int, int] = {}
 
-    def load(self, holding: Holding, records: Sequence[tuple[int, int, int]], same: PartedKeys[int]) -> None:
-        """Of a snapshot, in no order: key, key before it or 0, copies that `holding` has of it. They are not
-        used by it: when they were, nobody knows any more. Equal keys become one int, kept in `same`."""
-        nodes, parents, leaves, bit = self.nodes.parts, holding.parents.parts, self.leaves, holding.bit
-        gained = holding.gained
-        ghosts, shared, one = self.ghosts, self._shared, same.parts
-        for number, before, copies in records:
-            key = one[number & LOW].setdefault(number, number)
-            parent = one[before & LOW].setdefault(before, before) if before else None
-            part = nodes[key & LOW]
-            if copies == 1 and key not in part:  # the hot path: all of a new replica's first worker
-                part[key] = bit
-                self.size += 1
-                parents[key & LOW][key] = parent
-                gained((key,), parent)
-                leaves[key] = 0
-                if parent is not None:
-                    self._adopt(parent)
-            elif copies == 1 and ghosts.get(key, key) is None:  # a child of it came first
-                del ghosts[key]
-                part[key] = shared(part[key] | bit)
-                parents[key & LOW][key] = parent
-                gained((key,), parent)
-                if parent is not None:
-                    self._adopt(parent)
+    def load(
+        self, holding: Holding, keys: Sequence[int], parent: int | None, copies: Mapping[int, int]
+    ) -> None:
+        """Of a snapshot: as `store`, but `holding` has one copy of each key now, or as many as `copies` says,
+        and nothing is used by it."""
+        self.store(holding, keys, parent, used=False)
+        counts = holding.copies
+        for key in keys if counts or copies else ():
+            count = copies.get(key, 1)
+            if count > 1:
+                counts[key] = count
             else:
-                self._set_copies(holding, key, parent, copies)
-        self._note_holes(holding)
-
-    def _set_copies(self, holding: Holding, key: int, parent: int | None, copies: int) -> None:
-        if not copies:
-            self.forget(holding, (key,))
-            return
-        if key not in holding.parents:
-            self.store(holding, (key,), parent, used=False)
-        elif holding.parents[key] != parent:
-            self._link(key, parent)
-        if copies > 1:
-            holding.copies[key] = copies
-        else:
-            holding.copies.pop(key, None)
+                counts.pop(key, None)
 
     def store(self, holding: Holding, keys: Sequence[int], parent: int | None, *, used: bool = True) -> None:
-        """One more copy of each key for `holding`. Not `used` are those of a snapshot: old, in no order."""
+        """One more copy of each key for `holding`. Not `used` are those of a snapshot: old, who knows how."""
         if not keys:
             return
         nodes, parents, bit = self.nodes.parts, holding.parents.parts, holding.bit
@@ -229,11 +201,6 @@ class BlockTree:
             return self._next
         key = next(iter(self.leaves))
         return key, self.leaves[key]
-
-    def compact(self) -> None:
-        """Gives back what a snapshot, whose blocks come in no order, took for a while only."""
-        self.leaves = OrderedDict(self.leaves)
-        self.ghosts = dict(self.ghosts)
 
     # links
 

@@ -37,7 +37,7 @@ ROUNDS: list[Row] = [
     {"scenario": "a replica joins 1,000,000 blocks", "requests": 7, "ready_s": 9.0, "cpu_s": 8.0},
 ]
 MEMORY: Row = {
-    "server": "Valkey 9.1", "blocks": 1_000_000, "held": 60.4, "names": 67.0, "stream": 20.0,
+    "server": "Valkey 9.1", "blocks": 1_000_000, "workers": 32, "held": 60.4, "names": 67.0, "stream": 20.0,
     "stream_bytes": 20_000_000, "redis": 148.2, "mirror": 153.4, "loaded_s": 6.2, "loaded_cpu_s": 5.1,
     "longest_wait_ms": 38.0,
 }  # fmt: skip
@@ -114,4 +114,4 @@ def test_the_pages_have_a_place_for_each_table(tmp_path: Path) -> None:
     assert times(ROUNDS) in results
     assert "2 cores (a CPU), Python 3.11.7, Valkey 9.1; load average 0.1 before and 3.2" in results
     assert sizing(MEMORY) in redis
-    assert "loads these 1,000,000 blocks in 6 s (5 s of CPU)" in redis
+    assert "loads these 1,000,000 blocks of 32 workers in 6.2 s (5.1 s of CPU)" in redis

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from itertools import islice
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from gateway.errors import StoreError
+from gateway.index.replication.loads import Loads
 from gateway.index.replication.shelf import UNREADABLE, Entry, Head, Shelf
-from gateway.index.replication.wire import Held, unpack_raw
-from gateway.kv.parted import PartedKeys
+from gateway.index.replication.unordered import Unordered
+from gateway.index.replication.wire import Held
 from gateway.types import BlockKey, WorkerId
 
 log = logging.getLogger(__name__)
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 READ_COUNT = 64
 BLOCK_S = 1.0
 """A stream that is silent so long is asked whether it is still the same."""
-SLICE = 250
-"""Blocks of a page, or of batches, that are taken in at one go."""
+SLICE = 500
+"""Blocks of a load, or of batches, that are taken in at one go."""
 
 
 Load: TypeAlias = Literal["start", "reload", "gap", "drift"]
@@ -41,7 +41,11 @@ class MirroredIndex(Protocol):
     def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None: ...
 
     def load(
-        self, worker: WorkerId, records: Sequence[tuple[int, int, int]], same: PartedKeys[int]
+        self,
+        worker: WorkerId,
+        keys: Sequence[BlockKey],
+        parent: BlockKey | None,
+        copies: Mapping[int, int],
     ) -> None: ...
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None: ...
@@ -49,8 +53,6 @@ class MirroredIndex(Protocol):
     def clear(self, worker: WorkerId) -> None: ...
 
     def copies(self, worker: WorkerId, key: BlockKey) -> int: ...
-
-    def compact(self, worker: WorkerId) -> None: ...
 
 
 class MirrorState(Enum):
@@ -86,7 +88,9 @@ class Mirror:
         observer: MirrorObserver | None = None,
         *,
         block_s: float = BLOCK_S,
+        loads: Loads | None = None,
     ) -> None:
+        """`loads` are those of its process."""
         self.state = MirrorState.LOADING
         self.loads = 0
         """How often the whole set was loaded."""
@@ -96,6 +100,7 @@ class Mirror:
         self._index = index
         self._observer = observer if observer is not None else NullMirrorObserver()
         self._block_s = block_s
+        self._turns = loads if loads is not None else Loads()
         self._entry = b"0-0"
         self._epoch = b""
         self._number = -1
@@ -181,32 +186,24 @@ class Mirror:
         return True
 
     async def _load(self, reason: Load) -> None:
-        """From Redis, page by page; the index holds what has come so far."""
+        """From Redis, page by page; what the index held stands until all of it has been read."""
         loop = asyncio.get_running_loop()
-        began, worker = loop.time(), self._shelf.worker
-        head = await self._shelf.head()
-        if head is None:
-            self._epoch, self.state = b"", MirrorState.EMPTY
-            return
-        self.state = MirrorState.LOADING
-        self._index.clear(worker)
-        self._stand_at(head)
-        blocks = 0
-        # a key is met twice, as itself and before another: one int for both is a quarter of the memory
-        same = PartedKeys[int]()
-        try:
+        async with self._turns:
+            began, worker = loop.time(), self._shelf.worker
+            head = await self._shelf.head()
+            if head is None:
+                self._epoch, self.state = b"", MirrorState.EMPTY
+                return
+            # where it does not come to its end, it begins again
+            self._epoch, self.state = b"", MirrorState.LOADING
+            found = Unordered()
             async for page in self._shelf.held_records():
-                records = unpack_raw(page)
-                while part := list(islice(records, SLICE)):
-                    self._index.load(worker, part, same)
-                    blocks += len(part)
-                    await asyncio.sleep(0)  # requests go first
-            same.clear()
-            self._index.compact(worker)
+                found.add(page)
+            blocks = len(found)
+            await self._take_in(found)
+            del found
             after = await self._shelf.head()
-        except BaseException:
-            self._epoch = b""  # half a set: begin again
-            raise
+        self._stand_at(head)
         if after is None or after.epoch != head.epoch:
             # pages of two epochs; the stream has the newer one from its beginning
             self._complete_at, self._whole = head.number, False
@@ -220,6 +217,17 @@ class Mirror:
         )
         self._observer.loaded(reason, blocks, seconds)
         self._note_following()
+
+    async def _take_in(self, found: Unordered) -> None:
+        """In place of what was held."""
+        worker, index, taken = self._shelf.worker, self._index, 0
+        index.clear(worker)
+        for run, before in found.runs():
+            index.load(worker, run, before, found.copies)
+            taken += len(run)
+            if taken >= SLICE:
+                taken = 0
+                await asyncio.sleep(0)  # requests go first
 
     def _stands_at(self, head: Head) -> bool:
         # the same number by another hand is another batch: a failover lost the one that is known here

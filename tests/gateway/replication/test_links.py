@@ -10,7 +10,6 @@ from gateway.index.holding import UNKNOWN
 from gateway.index.prefix import PrefixIndex
 from gateway.kv.events import BlockStored, EventBatch
 from gateway.kv.keys import block_keys, pack_tokens, root_key
-from gateway.kv.parted import PartedKeys
 from gateway.types import BlockKey, CacheScope, WorkerId
 
 W = WorkerId("http://engine:8000")
@@ -34,7 +33,8 @@ async def test_a_block_that_the_index_gave_up_is_told_without_what_comes_before_
 
     mirror = PrefixIndex()
     mirror.add_worker(W)
-    mirror.load(W, [(key, told[key] or 0, 1) for key in keys], PartedKeys())
+    for key in reversed(keys):
+        mirror.load(W, [key], told[key], {})
     assert mirror.match(keys, 0.0) == {W: 40}
     mirror.remove(W, [keys[30]])
     assert mirror.match(keys, 0.0) == {W: 30}

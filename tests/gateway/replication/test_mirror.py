@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
+from gateway.errors import StoreError
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.delta import Delta
+from gateway.index.replication.loads import Loads as Turns
 from gateway.index.replication.mirror import Mirror, MirrorState, set_copies
 from gateway.index.replication.shelf import Grant, Outcome, Shelf, load_scripts
 from gateway.index.replication.wire import Held
@@ -155,6 +158,75 @@ async def test_history_trimmed_behind_it_is_noticed(server: Server) -> None:
     assert world.copies() == {B: 300}
     assert world.loads.reasons == ["start", "gap"]
     await world.store.close()
+
+
+async def test_what_is_known_stands_until_all_of_it_was_read_anew(server: Server) -> None:
+    """And whoever compares it with Redis meanwhile is told that it is on its way."""
+    world = World(server, "stands")
+    await world.begin()
+    await world.write(A, B, epoch="e1", new=True)
+    await world.mirror.settle()
+    await world.write(C, epoch="e2", new=True)
+    for _ in range(300):  # history is gone, and with it the beginning of this epoch
+        await world.write(D, epoch="e2")
+    pages, records = [], world.shelf.held_records
+
+    async def looked_at() -> AsyncGenerator[bytes]:
+        async for page in records():
+            pages.append((world.copies(), world.mirror.head[0], world.mirror.state))
+            yield page
+
+    world.shelf.held_records = looked_at  # type: ignore[method-assign]
+    await world.mirror.settle()
+    assert pages == [({A: 1, B: 1}, b"", MirrorState.LOADING)]
+    assert world.copies() == {C: 1, D: 300}
+    assert (world.mirror.head, world.mirror.state) == ((b"e2", 302), MirrorState.FOLLOWING)
+    assert world.loads.reasons == ["start", "gap"]
+    await world.store.close()
+
+
+async def test_a_load_that_breaks_off_begins_again(server: Server) -> None:
+    world = World(server, "breaks off")
+    await world.begin()
+    await world.write(A, B, epoch="e1", new=True)
+    records, breaks = world.shelf.held_records, [True]
+
+    async def broken() -> AsyncGenerator[bytes]:
+        async for page in records():
+            yield page
+            if breaks:
+                breaks.clear()
+                raise StoreError("the connection is gone")
+
+    world.shelf.held_records = broken  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        await world.mirror.step(0.001)
+    assert (world.copies(), world.mirror.loads) == ({}, 0)
+    await world.mirror.settle()
+    assert (world.copies(), world.mirror.loads) == ({A: 1, B: 1}, 1)
+    await world.store.close()
+
+
+async def test_so_many_load_at_once_and_no_more() -> None:
+    loads, inside, most = Turns(2), 0, 0
+    goes_on = [asyncio.Event() for _ in range(5)]
+
+    async def load(number: int) -> None:
+        nonlocal inside, most
+        async with loads:
+            inside, most = inside + 1, max(most, inside + 1)
+            await goes_on[number].wait()
+            inside -= 1
+
+    tasks = [asyncio.create_task(load(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    assert inside == 2
+    tasks[3].cancel()  # one that waits
+    for event in goes_on:
+        event.set()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert (most, inside) == (2, 0)
+    assert [type(one) for one in done].count(asyncio.CancelledError) == 1
 
 
 async def test_writes_lost_in_a_failover_are_taken_back(server: Server) -> None:
