@@ -179,7 +179,8 @@ class Placements:
 
     def _enter(self, bit: int, keys: list[int]) -> _Run:
         """The run at whose end `keys` end, all on the way counted."""
-        place, before, run = 0, None, next(iter(self._first.get(bit, {}).get(keys[0], ())), None)
+        firsts = self._first.get(bit, {}).get(keys[0], ())
+        place, before, run = 0, None, next(filter(_alone, firsts), None)
         while run is not None:
             shared = _common(run.keys, keys, place)
             if shared < len(run.keys):
@@ -312,6 +313,15 @@ class Placements:
         named = sum(map(len, self._named.values()))
         if not ok or masks != self.masks or size != self._size or named != len(self._queue):
             raise AssertionError("placements differ from their masks or would never expire")
+
+
+def _alone(run: _Run) -> bool:
+    """Nothing is promised that was promised before it: who ends with it counts nowhere else."""
+    while run.before is not None:
+        run = run.before
+        if not run.gone:
+            return False
+    return True
 
 
 def _listed(keys: Sequence[int]) -> list[int]:

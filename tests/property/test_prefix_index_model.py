@@ -139,7 +139,8 @@ class IndexHistory(RuleBasedStateMachine):
     def place(self, worker: WorkerId, node: int) -> None:
         keys = keys_of(path(node))
         self.index.place(worker, keys, self.now)
-        self.decisions.append((worker, keys, self.now))
+        if worker in self.held:
+            self.decisions.append((worker, keys, self.now))
         for key in keys:
             if worker in self.held and self.held[worker][key] <= 0:
                 if self.placed.get((worker, key), 0.0) <= self.now:
@@ -168,6 +169,10 @@ class IndexHistory(RuleBasedStateMachine):
             if worker in self.held:
                 del self.held[worker][key]
             self.placed.pop((worker, key), None)
+        refuted = set(path(node)[delivered:])
+        behind = keys_of([other for other in NODES if not refuted.isdisjoint(path(other))])
+        if any((worker, key) in self.placed for key in behind):
+            self.now += TTL  # what was promised behind that went with it, or not, if what it follows was held
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 5.0]))
     def wait(self, seconds: float) -> None:
@@ -210,6 +215,7 @@ class IndexHistory(RuleBasedStateMachine):
 
     def _forget_placements(self, worker: WorkerId) -> None:
         self.placed = {pair: until for pair, until in self.placed.items() if pair[0] != worker}
+        self.decisions = [made for made in self.decisions if made[0] != worker]
 
 
 IndexHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -154,6 +154,22 @@ def test_what_came_true_in_the_middle_and_went_again_is_not_promised(filled: boo
     index.check_integrity()
 
 
+@pytest.mark.parametrize("first", [0, 1], ids=["the older", "the younger"])
+def test_a_promise_made_round_a_hole_counts_once(first: int) -> None:
+    """Of a block that came without the one before it, the rest is promised twice: before it came, together
+    with what is before it, and after. Whichever promise is taken back, the other stands."""
+    index = PrefixIndex()
+    index.add_worker(A)
+    index.place(A, PROMPT, 0.0)
+    index.store(A, [PROMPT[5]], PROMPT[4])
+    index.place(A, PROMPT, 1.0)
+    index.check_integrity()
+    for at, depth in ((first, 12), (1 - first, 0)):
+        index.retract(A, PROMPT, float(at), 2.0)
+        index.check_integrity()
+        assert index.match(PROMPT, 2.0) == ({A: depth} if depth else {})
+
+
 def test_of_many_the_oldest_go_early() -> None:
     placements = Placements(max_keys=20)
     place(placements, PROMPT, 0.0)
