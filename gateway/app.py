@@ -40,6 +40,7 @@ from gateway.api.state_gauges import Bounds
 from gateway.api.timed_encoders import timed
 from gateway.api.tracing import Tracer
 from gateway.api.traffic import Traffic
+from gateway.api.verifying import Verifier
 from gateway.api.zeros import Zeros
 from gateway.auth.admin import AdminGuard
 from gateway.auth.limits import LocalLimiter
@@ -331,7 +332,7 @@ def build(settings: Settings) -> App:
         more=(
             advice_routes(traffic),
             doctor_routes(lambda: readiness.draining),
-            index_routes(knowledge),
+            index_routes(knowledge, Verifier(index, lambda: readiness.draining)),
             watching.page(table, queue, store, replicas, lambda: readiness.draining),
         ),
     )

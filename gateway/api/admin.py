@@ -200,13 +200,6 @@ def create_admin(
     async def index() -> dict[str, Any]:
         return asdict(view.index())
 
-    @app.post("/admin/index/verify", tags=["index"])
-    async def verify() -> dict[str, str]:
-        """Recomputes the whole index from what each worker holds: some three seconds a million blocks, in
-        which this replica answers nothing else."""
-        view.verify_index()
-        return {"status": "sound"}
-
     for routes in more:
         app.include_router(routes)
     return app

@@ -125,9 +125,6 @@ class FleetView:
         """Requests that wait for a place, by model."""
         return self._admission.depths()
 
-    def verify_index(self) -> None:
-        self._index.check_integrity()
-
     def gauges(self) -> Iterable[Gauge]:
         """Gauges read at scrape time: a removed worker leaves no stale series."""
         workers = self.workers()

@@ -72,8 +72,7 @@ class Knowledge:
         }
 
     async def verify(self) -> list[Audit]:
-        """Raises AssertionError where the index contradicts itself, StoreError where Redis is away."""
-        self._index.check_integrity()
+        """Raises StoreError where Redis is away."""
         audits = []
         patience = Deadline(PATIENCE_S)
         with self._naming_redis():

@@ -173,24 +173,6 @@ class Holding:
         else:
             self.tips.add(parent)
 
-    def check_integrity(self) -> None:
-        """Counts everything anew. Raises AssertionError where it differs."""
-        behind: dict[int, int] = {}
-        for parent in self.parents.values():
-            if parent is not None:
-                behind[parent] = behind.get(parent, 0) + 1
-        held = set(self.parents)
-        ok = (
-            self.size == len(held)
-            and self.tips == held - behind.keys()
-            and self.forks == {key: n for key, n in behind.items() if n > 1 and key in held}
-            and self.holes == {key: n for key, n in behind.items() if key not in held}
-            and self.copies.keys() <= held
-            and all(n > 1 for n in self.copies.values())
-        )
-        if not ok:
-            raise AssertionError("what follows what among a worker's blocks is mixed up")
-
 
 def _one_less(counts: dict[int, int], key: int, *, last: int) -> None:
     """Down to `last`, from where there is no count any more. Nor is there one where two prompts have a key in

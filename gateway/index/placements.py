@@ -292,27 +292,46 @@ class Placements:
 
     def check_integrity(self) -> None:
         """Raises AssertionError where the masks differ from the promises behind them, or one never ends."""
-        masks: dict[int, int] = {}
-        size, through = 0, dict[int, int]()
+        for _ in self.inspect():
+            pass
+
+    def inspect(self) -> Iterator[None]:
+        """The same, one worker's promises at a time; in between there may be others."""
+        for bit in list(self._first):
+            if not self._in_order(bit):
+                raise AssertionError("placements differ from their masks or would never expire")
+            yield
+        if sum(mask.bit_count() for mask in self.masks.values()) != sum(map(len, self._first.values())):
+            raise AssertionError("more masks than placements")
+        yield
+        if sum(len(run.keys) for bit in self._first for run in self._runs(bit)) != self._size:
+            raise AssertionError("placements are miscounted")
+        yield
+        if sum(map(len, self._named.values())) != len(self._queue):
+            raise AssertionError("placements that nobody could take back, or who would never expire")
+
+    def _in_order(self, bit: int) -> bool:
+        through: dict[_Run, int] = {}
         for promise in self._queue:
-            for end in promise.ends:
+            for end in promise.ends if promise.bit == bit else ():
                 run: _Run | None = end
                 while run is not None:
-                    through[id(run)] = through.get(id(run), 0) + 1
+                    through[run] = through.get(run, 0) + 1
                     run = run.before
-        ok = True
-        for bit, first in self._first.items():
-            for key, runs in first.items():
-                masks[key] = masks.get(key, 0) | bit
-                ok &= bool(runs) and all(run.is_first and run.keys[0] == key for run in runs)
-            for run in self._runs(bit):
-                size += len(run.keys)
-                ok &= bool(run.keys) and not run.gone and run.promises == through.get(id(run), 0) > 0
-                for key, behind in run.behind.items():
-                    ok &= behind.before is run and not behind.is_first and behind.keys[0] == key
-        named = sum(map(len, self._named.values()))
-        if not ok or masks != self.masks or size != self._size or named != len(self._queue):
-            raise AssertionError("placements differ from their masks or would never expire")
+        firsts = self._first.get(bit, {})
+        return all(
+            runs and self.masks.get(key, 0) & bit and all(run.is_first and run.keys[0] == key for run in runs)
+            for key, runs in firsts.items()
+        ) and all(
+            run.keys
+            and not run.gone
+            and run.promises == through.get(run, 0) > 0
+            and all(
+                behind.before is run and not behind.is_first and behind.keys[0] == key
+                for key, behind in run.behind.items()
+            )
+            for run in self._runs(bit)
+        )
 
 
 def _alone(run: _Run) -> bool:

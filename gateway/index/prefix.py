@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from gateway.index.capacity import CapacityLru
 from gateway.index.holding import Holding
+from gateway.index.inspection import inspect_tree
 from gateway.index.placements import DEFAULT_MAX_KEYS, DEFAULT_TTL, Placements
 from gateway.index.tree import CHILD_BITS, BlockTree, holder_bits
 from gateway.kv.parted import LOW
@@ -17,6 +18,8 @@ from gateway.types import BlockKey, WorkerId
 DEFAULT_MAX_BLOCKS = 4_000_000
 COLLECT_SLICE = 1024
 """Keys of removed or cleared workers that one call of the write path tidies up at most."""
+COLLECT_AT_LEAVE = 64
+"""So many of them when another one is removed or cleared: many may leave at once."""
 COLLECT_PER_KEY = 4
 """So many of them for each key that is stored."""
 STRETCH = 16
@@ -142,7 +145,7 @@ class PrefixIndex:
         known = self._workers.pop(worker, None)
         if known is not None:
             self._retire(known)
-            self.collect(COLLECT_SLICE)
+            self.collect(COLLECT_AT_LEAVE)
 
     def store(self, worker: WorkerId, keys: Sequence[BlockKey], parent: BlockKey | None = None) -> None:
         known = self._workers.get(worker)
@@ -186,7 +189,7 @@ class PrefixIndex:
         if known.lru is not None:
             known.lru = CapacityLru(known.lru.capacity, known.holding)
         self._enter(known)
-        self.collect(COLLECT_SLICE)
+        self.collect(COLLECT_AT_LEAVE)
 
     def place(self, worker: WorkerId, keys: Sequence[BlockKey], now: float) -> None:
         known = self._workers.get(worker)
@@ -268,12 +271,19 @@ class PrefixIndex:
 
     def check_integrity(self) -> None:
         """Recomputes everything from scratch. Raises AssertionError where it differs."""
-        self._tree.check_integrity()
-        self._placements.check_integrity()
-        for known in self._workers.values():
-            known.holding.check_integrity()
+        for _ in self.inspect():
+            pass
+
+    def inspect(self) -> Generator[None]:
+        """The same in short steps, between which the index may be read and written. To be closed where they
+        are not gone through."""
+        yield from inspect_tree(self._tree, self._holdings, lambda: self._active)
+        yield from self._placements.inspect()
+        for known in list(self._workers.values()):
+            yield
             if known.lru is not None:
                 known.lru.check_integrity()
+        yield
         bits = {known.holding.bit for known in self._workers.values()}
         retiring = {holding.bit for holding in self._retiring}
         ok = (

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from gateway.lasting import Lasting
 
-SLICE = 4096
-"""Keys a turn: a few milliseconds of the event loop."""
-BUSY_S = 0.02
+SLICE = 1024
+"""Keys a turn: a millisecond or two of the event loop."""
+BUSY_S = 0.005
 IDLE_S = 1.0
 
 

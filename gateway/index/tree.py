@@ -31,6 +31,26 @@ def holder_bits(value: int) -> Iterator[int]:
         mask ^= bit
 
 
+class Changes:
+    """What was linked and unlinked, for one who looks at all links a few at a time: a link that is not in
+    here was there before, and is there still."""
+
+    __slots__ = ("linked", "unlinked")
+
+    def __init__(self) -> None:
+        self.linked: list[tuple[Sequence[int], int | None]] = []
+        """Keys that follow one another, and the one before the first, as somebody said. Known links too."""
+        self.unlinked: list[Sequence[Gone]] = []
+        """Keys, each with the one before it, of which one holder less says so."""
+
+    def __bool__(self) -> bool:
+        return bool(self.linked or self.unlinked)
+
+    def clear(self) -> None:
+        self.linked.clear()
+        self.unlinked.clear()
+
+
 class BlockTree:
     """Nodes, their links and their order of use. `holdings` gives the holding of each bit that is in use."""
 
@@ -42,8 +62,10 @@ class BlockTree:
         self.leaves: OrderedDict[int, int] = OrderedDict()
         self.holed = 0
         """The bits of the holdings that have a hole."""
+        self.watchers: list[Changes] = []
+        """Of those who want to know."""
         self._holdings = holdings
-        self._used: dict[int, int] = {}
+        self.used: dict[int, int] = {}
         """When an inner node was last the end of a match; leaves have theirs in `leaves`."""
         self._now = 0
         self._next: tuple[int, int] | None = None
@@ -68,6 +90,8 @@ class BlockTree:
         """One more copy of each key for `holding`. Not `used` are those of a snapshot: old, who knows how."""
         if not keys:
             return
+        for changes in self.watchers:
+            changes.linked.append((keys, parent))
         nodes, parents, bit = self.nodes.parts, holding.parents.parts, holding.bit
         bit_and_child = self._shared(bit + 1)
         first, start, created = parent, 0, 0
@@ -138,7 +162,9 @@ class BlockTree:
 
     def lost(self, holding: Holding, gone: Sequence[Gone]) -> None:
         """`holding` has given these up. Cheapest where a key is followed by the one before it."""
-        nodes, bit, used = self.nodes.parts, holding.bit, self._used
+        nodes, bit, used = self.nodes.parts, holding.bit, self.used
+        for changes in self.watchers:
+            changes.unlinked.append(gone)
         self._note_holes(holding)
         before_one, last, deleted = bit + 1, len(gone) - 1, 0
         going: int | None = None
@@ -165,6 +191,8 @@ class BlockTree:
     def drain(self, holding: Holding, limit: int) -> int:
         """Forgets up to `limit` keys of `holding`, which is matched no more; returns how many."""
         gone = holding.drain(limit)
+        for changes in self.watchers:
+            changes.unlinked.append(gone)
         self._note_holes(holding)
         for key, parent in gone:
             self._lose(key, parent, holding.bit)
@@ -177,7 +205,7 @@ class BlockTree:
         if value is None:
             return
         if value & CHILDREN:
-            self._used[key] = self._now
+            self.used[key] = self._now
         else:
             self.leaves[key] = self._now
             self.leaves.move_to_end(key)
@@ -264,12 +292,14 @@ class BlockTree:
             if value:
                 part[before] = self._shared(value)
                 if not value & CHILDREN:
-                    self.leaves[before] = self._used.pop(before, 0)
+                    self.leaves[before] = self.used.pop(before, 0)
                 return
             del part[before]
             self.size -= 1
-            self._used.pop(before, None)
-            before = self.ghosts.pop(before)
+            self.used.pop(before, None)
+            key, before = before, self.ghosts.pop(before)
+            for changes in self.watchers:
+                changes.unlinked.append(((key, before),))
 
     def _note_holes(self, holding: Holding) -> None:
         if holding.holes:
@@ -282,28 +312,3 @@ class BlockTree:
         if len(values) > _SHARED_VALUES:
             values.clear()
         return values.setdefault(value, value)
-
-    # proof
-
-    def check_integrity(self) -> None:
-        """Recomputes every node from the holdings. Raises AssertionError where they differ."""
-        expected: dict[int, int] = {}
-        links: dict[int, int | None] = dict(self.ghosts)
-        for bit, holding in self._holdings.items():
-            for key, parent in holding.parents.items():
-                expected[key] = expected.get(key, 0) | bit
-                _require(links.setdefault(key, parent) == parent, f"two parents of {key:x}")
-        _require(not expected.keys() & self.ghosts.keys(), "a ghost that is held")
-        for parent in links.values():
-            if parent is not None:
-                expected[parent] = expected.get(parent, 0) + 1
-        nodes = dict(self.nodes.items())
-        _require(expected == nodes and len(nodes) == self.size, "nodes differ from what is held")
-        leaves = {key for key, value in nodes.items() if not value & CHILDREN}
-        _require(leaves == self.leaves.keys(), "leaves differ from the nodes without children")
-        _require(self._used.keys() <= nodes.keys() - leaves, "times of use of nodes that are gone")
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise AssertionError(message)

@@ -17,6 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from gateway.api.admin_errors import in_one_shape
 from gateway.api.doctor import doctor_routes
 from gateway.api.errors import error_answer
+from gateway.api.while_there import while_there
 from gateway.errors import BodyTooLarge, GatewayError, Unavailable
 from gateway.processes.asking import ask_all, of_all
 from gateway.processes.crew import Crew, heard
@@ -103,7 +104,10 @@ class _Rest:
                 return
             request = Request(scope)
             write = Write(scope["method"], scope["path"], dict(request.query_params), body)
-            answer, headers = await self._everywhere(write, kept=far is Reach.KEPT)
+            if far is Reach.EACH:
+                answer, headers = await while_there(receive, self._of_each(write))
+            else:
+                answer, headers = await self._everywhere(write, kept=far is Reach.KEPT)
         except GatewayError as error:
             refusal = error_answer(error)
             await Response(refusal.body, error.status, media_type="application/json")(scope, receive, send)
@@ -118,6 +122,13 @@ class _Rest:
                 await member.line.pass_on(scope, body, receive, send)
                 return
         await last.line.pass_on(scope, body, receive, send)
+
+    async def _of_each(self, question: Write) -> tuple[httpx.Response, dict[str, str]]:
+        """As `_everywhere`, but it may take long, and changes may be made meanwhile."""
+        asked = await ask_all(self._crew.answering(), lambda m: m.line.write(question, patient=True))
+        if not asked.answers:
+            raise Unavailable("no process answers", retry_after=1.0)
+        return of_all(asked), asked.headers()
 
     async def _everywhere(self, write: Write, *, kept: bool) -> tuple[httpx.Response, dict[str, str]]:
         """The answer, and headers that go with it."""

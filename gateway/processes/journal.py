@@ -18,6 +18,8 @@ from gateway.settings import Settings
 class Reach(Enum):
     ONE = "one"
     """Any process can answer for all."""
+    EACH = "each"
+    """Each process has something to say, and nothing is changed."""
     ALL = "all"
     """Each process has to do it."""
     KEPT = "kept"
@@ -33,8 +35,8 @@ REACH: Mapping[tuple[str, str], Reach] = {
     ("PUT", "/admin/policy"): Reach.KEPT,
     ("DELETE", "/admin/policy"): Reach.KEPT,
     ("DELETE", "/admin/index"): Reach.ALL,
-    ("POST", "/admin/index/verify"): Reach.ALL,
-    ("POST", "/admin/index/shared/verify"): Reach.ALL,
+    ("POST", "/admin/index/verify"): Reach.EACH,
+    ("POST", "/admin/index/shared/verify"): Reach.EACH,
     ("POST", "/admin/explain"): Reach.ONE,
     ("POST", "/admin/plan"): Reach.ONE,
     ("POST", "/admin/doctor"): Reach.ONE,

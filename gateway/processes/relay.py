@@ -18,6 +18,7 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 TIMEOUT_S = 30.0
+_PROMPT, _PATIENT = httpx.Timeout(TIMEOUT_S), httpx.Timeout(TIMEOUT_S, read=None)
 _OURS = frozenset(
     (b"host", b"authorization", b"connection", b"content-length", b"transfer-encoding", b"keep-alive")
 )
@@ -36,15 +37,17 @@ class Line:
         self.name = name
         self.url = f"http://{name}"
         self.transport = _Heard(path, silence)
-        self._client = httpx.AsyncClient(transport=self.transport, base_url=self.url, timeout=TIMEOUT_S)
+        self._client = httpx.AsyncClient(transport=self.transport, base_url=self.url, timeout=_PROMPT)
 
     async def get(self, path: str) -> httpx.Response:
         """Raises Unavailable."""
         return await self._ask("GET", path, {}, b"")
 
-    async def write(self, write: Write) -> httpx.Response:
-        """Raises Unavailable."""
-        return await self._ask(write.method, write.path, write.query, write.body)
+    async def write(self, write: Write, *, patient: bool = False) -> httpx.Response:
+        """Raises Unavailable. `patient`: it may take as long as it takes, if only the process says
+        something."""
+        within = _PATIENT if patient else _PROMPT
+        return await self._ask(write.method, write.path, write.query, write.body, within)
 
     async def pass_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """The whole request there and the answer back, piece by piece. Raises Unavailable, as long as nothing
@@ -52,7 +55,7 @@ class Line:
         headers = [(name, value) for name, value in scope["headers"] if name not in _OURS]
         url = httpx.URL(self.url, raw_path=scope["raw_path"] + _query(scope))
         request = self._client.build_request(
-            scope["method"], url, headers=headers, content=body, timeout=httpx.Timeout(TIMEOUT_S, read=None)
+            scope["method"], url, headers=headers, content=body, timeout=_PATIENT
         )
         try:
             answer = await self._client.send(request, stream=True)
@@ -72,10 +75,19 @@ class Line:
         await self._client.aclose()
         self._path.unlink(missing_ok=True)
 
-    async def _ask(self, method: str, path: str, query: Mapping[str, str], body: bytes) -> httpx.Response:
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: bytes,
+        within: httpx.Timeout = _PROMPT,
+    ) -> httpx.Response:
         headers = {"content-type": "application/json"} if body else {}
         try:
-            return await self._client.request(method, path, params=query, content=body, headers=headers)
+            return await self._client.request(
+                method, path, params=query, content=body, headers=headers, timeout=within
+            )
         except httpx.TransportError as error:
             raise self._away(error) from error
 

@@ -60,6 +60,7 @@ class IndexHistory(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.index = PrefixIndex(placement_ttl=TTL)
+        self.inspection = self.index.inspect()
 
     @rule(worker=workers)
     def add(self, worker: WorkerId) -> None:
@@ -189,6 +190,13 @@ class IndexHistory(RuleBasedStateMachine):
         while depth < len(keys) and self.held.get(worker, Counter())[keys[depth]] > 0:
             depth += 1
         assert self.index.held_depth(worker, keys) == depth
+
+    @rule(steps=st.integers(1, 60))
+    def inspect(self, steps: int) -> None:
+        """One inspection after the other, with all that happens in between."""
+        for _ in range(steps):
+            if next(self.inspection, self) is self:
+                self.inspection = self.index.inspect()
 
     @invariant()
     def agrees(self) -> None:

@@ -11,6 +11,24 @@ from gateway.types import BlockKey, WorkerId
 pytestmark = pytest.mark.anyio
 
 
+async def test_many_that_leave_at_once_are_tidied_up_later() -> None:
+    """Nobody waits for it then: sixty-four of their keys for each, of a thousand."""
+    index = PrefixIndex()
+    workers = [WorkerId(str(number)) for number in range(20)]
+    for number, worker in enumerate(workers):
+        index.add_worker(worker)
+        index.store(worker, [BlockKey(1 + 1000 * number + place) for place in range(1000)])
+    for worker in workers[10:]:
+        index.remove_worker(worker)
+    for worker in workers[:10]:
+        index.clear(worker)
+    assert index.stats().retiring_pairs == 20 * (1000 - 64)
+    assert index.stats().held_pairs == 0
+    while index.collect(1000):
+        index.check_integrity()
+    assert index.stats().blocks == 0
+
+
 async def test_memory_of_a_removed_worker_returns_though_nobody_writes() -> None:
     index = PrefixIndex()
     worker = WorkerId("a")
