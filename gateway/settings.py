@@ -5,28 +5,43 @@ Read by `__main__`, `cli` and `app` alone; everything else is handed plain value
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    SettingsError,
 )
 
 from gateway.errors import ConfigError
+from gateway.settings_checks import checked_collector, checked_origin
+from gateway.settings_faults import fault_of, nearest
 from gateway.settings_file import ConfigFile, Written
 
 PREFIX = "GATEWAY_"
 OF_COMMANDS = frozenset(("admin_url",))
 """Names in the environment that are no settings: commands that ask a running gateway read them."""
+SECRET = frozenset(("api_keys", "admin_token", "redis_url", "redis_password"))
+"""What no error repeats."""
+_OF_DISCOVERY = {
+    "kubernetes_selector": ("kubernetes",),
+    "kubernetes_namespace": ("kubernetes",),
+    "kubeconfig": ("kubernetes",),
+    "dns_names": ("dns",),
+    "dns_server": ("dns",),
+    "discovery_port": ("kubernetes", "dns"),
+    "discovery_events_port": ("kubernetes", "dns"),
+    "discovery_replay_port": ("kubernetes", "dns"),
+}
+"""Which kinds of discovery a setting is for."""
 
 
 class Settings(BaseSettings):
@@ -171,11 +186,15 @@ class Settings(BaseSettings):
     door: Literal["strip", "refuse", "off"] = Field(
         "strip", description="what becomes of fields that steer an engine's insides"
     )
-    door_fields: tuple[str, ...] | None = Field(
+    door_fields: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None, description="body fields that the door takes out, in place of the standard list"
     )
-    door_headers: tuple[str, ...] | None = Field(None, description="the same for headers; `x-*` is a prefix")
-    door_answer_fields: tuple[str, ...] | None = Field(None, description="the same for fields of answers")
+    door_headers: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None, description="the same for headers; `x-*` is a prefix"
+    )
+    door_answer_fields: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None, description="the same for fields of answers"
+    )
     passthrough_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="more paths that are proxied by load"
     )
@@ -235,15 +254,43 @@ class Settings(BaseSettings):
         "models",
         "worker_networks",
         "dns_names",
+        "door_fields",
+        "door_headers",
+        "door_answer_fields",
         mode="before",
     )
     @classmethod
     def _split(cls, value: object) -> object:
         """An environment variable holds several, separated by whitespace."""
-        return tuple(value.split()) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("["):
+            raise ValueError("several are separated by blanks, without brackets")
+        return tuple(value.split())
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _of_browsers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(checked_origin, value))
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _of_a_collector(cls, value: str | None) -> str | None:
+        return None if value is None else checked_collector(value)
+
+    @model_validator(mode="after")
+    def _of_its_discovery(self) -> Settings:
+        for name, kinds in _OF_DISCOVERY.items():
+            if getattr(self, name) and self.discovery not in kinds:
+                raise ValueError(
+                    f"{name} is for discovery: {' or '.join(kinds)}, and discovery is {self.discovery}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Settings:
+        if self.resolved_admin_port > 65535:
+            raise ValueError(f"no port comes after {self.port} for admin: give admin_port, or a lower port")
         if self.port != 0 and self.resolved_admin_port == self.port and self.admin_host == self.host:
             raise ValueError(f"port and admin_port are both {self.port}: give one of them another")
         return self
@@ -271,16 +318,25 @@ class Settings(BaseSettings):
         return 0 if self.port == 0 else self.port + 1
 
 
-def load(flags: dict[str, Any], config: ConfigFile | Path | None = None) -> Settings:
+def load(
+    flags: dict[str, Any],
+    config: ConfigFile | Path | None = None,
+    flag_names: Mapping[str, str] | None = None,
+) -> Settings:
     """Settings from the given `flags` (only those that were given), environment and file.
 
-    Raises ConfigError with one line per fault.
+    Raises ConfigError with one line per fault, which begins with what is at fault: a flag (`flag_names` has
+    their spelling), a variable, or a line of the file.
     """
-    unknown = list(_unknown(os.environ))
-    if unknown:
-        raise ConfigError("\n".join(unknown))
     file = ConfigFile(config) if isinstance(config, Path) else config
     written = Written() if file is None else file.read()
+    known = Settings.model_fields
+    faults = [
+        *_unknown(os.environ),
+        *(f"{written.places[name]}: no such setting{nearest(name, known)}" for name in written.values
+          if name not in known),
+    ]  # fmt: skip
+    from_file = {name: value for name, value in written.values.items() if name in known}
 
     class Layered(Settings):
         @classmethod
@@ -292,15 +348,56 @@ def load(flags: dict[str, Any], config: ConfigFile | Path | None = None) -> Sett
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=written.values)
+            return (
+                init_settings,
+                _Environment(settings_cls),
+                InitSettingsSource(settings_cls, init_kwargs=from_file),
+            )
+
+    def place(name: str) -> str:
+        if name in flags:
+            return (flag_names or {}).get(name, name)
+        return _variables(os.environ).get(name) or written.places.get(name, name)
 
     try:
-        return Layered(**flags)
+        settings = Layered(**flags)
     except ValidationError as e:
-        faults = [f"{'.'.join(str(p) for p in f['loc']) or 'settings'}: {f['msg']}" for f in e.errors()]
-        raise ConfigError("\n".join(faults)) from e
-    except SettingsError as e:
-        raise ConfigError(f"{e}: {e.__cause__}") from e
+        for error in e.errors():
+            where = f"{place(str(error['loc'][0]))}: " if error["loc"] else ""
+            faults.append(where + fault_of(error, secret=SECRET))
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return settings
+
+
+class _Environment(EnvSettingsSource):
+    """Mappings are JSON. Raises ConfigError for what is none."""
+
+    def decode_complex_value(self, field_name: str, field: Any, value: Any) -> Any:
+        if NoDecode in field.metadata:
+            return value
+        where = PREFIX + field_name.upper()
+
+        def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            found = dict(pairs)
+            if len(found) < len(pairs):
+                twice = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+                raise ConfigError(f"{where}: {twice!r} stands there twice")
+            return found
+
+        try:
+            return json.loads(value, object_pairs_hook=once)
+        except ValueError:
+            raise ConfigError(f'{where}: a JSON object is wanted, like {{"name": "value"}}') from None
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Setting → the variable that says something of it, as it is spelled."""
+    return {
+        name.lower().removeprefix(PREFIX.lower()): name
+        for name, value in environment.items()
+        if name.lower().startswith(PREFIX.lower()) and value
+    }
 
 
 def _unknown(variables: Iterable[str]) -> Iterator[str]:
@@ -314,5 +411,5 @@ def _unknown(variables: Iterable[str]) -> Iterator[str]:
         key = name.removeprefix(PREFIX).lower()
         if key in known or name.startswith(of_services):
             continue
-        near = " or ".join(f"{PREFIX}{other.upper()}" for other in get_close_matches(key, known))
-        yield f"{name}: no such setting" + (f"; is it {near}?" if near else "")
+        near = nearest(key.upper(), {other.upper() for other in known}, PREFIX)
+        yield f"{name}: no such setting{near}"

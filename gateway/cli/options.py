@@ -114,6 +114,9 @@ class Given:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         """Raises ConfigError."""
+        context = click.get_current_context(silent=True)
+        options = [] if context is None else context.command.params
+        self._spelled = {option.name: option.opts[0] for option in options if option.name is not None}
         flags = {name: value for name, value in given.items() if value is not None and value != ()}
         config = flags.pop("config", None)
         self._config = None if config is None else ConfigFile(config)
@@ -123,7 +126,7 @@ class Given:
 
     def __call__(self) -> Settings:
         """Raises ConfigError."""
-        return load(self._flags, self._config)
+        return load(self._flags, self._config, self._spelled)
 
 
 def _pairs(name: str, texts: Iterable[str]) -> dict[str, str]:

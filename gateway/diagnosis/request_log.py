@@ -27,6 +27,8 @@ from gateway.types import BlockKey, CacheScope
 
 TRACE_BLOCK = 512
 """Tokens that one id of a Mooncake trace stands for, where the line does not say."""
+_ID_BITS = 127
+"""Of an id, without its sign."""
 _GZIP = b"\x1f\x8b"
 _WRAPPERS = ("body", "request", "request_body")
 _ANTHROPIC = ("tool_use", "tool_result", "thinking", "redacted_thinking")
@@ -128,7 +130,9 @@ def _traced(record: Mapping[str, Any], salt: int = 0) -> list[LoggedPrompt]:
     """Mooncake's form: an id names a block and all before it, so it is a key already."""
     ids, tokens = record["hash_ids"], record.get("input_length", 0)
     size = record.get("block_size", TRACE_BLOCK)
-    if not all(isinstance(one, int) for one in (*ids, tokens, size)) or size < 1:
+    if not all(isinstance(one, int) for one in (*ids, tokens, size)) or size < 1 or tokens < 0:
+        return []
+    if any(one.bit_length() > _ID_BITS for one in ids):
         return []
     whole = min(len(ids), cacheable_blocks(tokens, size))
     keys = (BlockKey(xxh3_64_intdigest(one.to_bytes(16, "little", signed=True), salt)) for one in ids[:whole])

@@ -39,25 +39,114 @@ def test_an_empty_variable_says_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("flags", "fault"),
+    ("flags", "says"),
     [
-        ({"port": 70000}, "port"),
-        ({"tries": 0}, "tries"),
-        ({"connect_timeout": 0}, "connect_timeout"),
-        ({"door": "ajar"}, "door"),
-        ({"port": 9000, "admin_port": 9000}, "give one of them another"),
+        ({"port": 70000}, "port: 65535 at most is wanted, not 70000"),
+        ({"tries": 0}, "tries: 1 or more is wanted, not 0"),
+        ({"tries": 1.5}, "tries: a whole number is wanted, not 1.5"),
+        ({"tries": None}, "tries: a whole number is wanted, not nothing"),
+        ({"connect_timeout": 0}, "connect_timeout: more than 0 is wanted, not 0"),
+        ({"connect_timeout": "nan"}, "connect_timeout: a finite number is wanted, not 'nan'"),
+        ({"door": "ajar"}, "door: one of strip, refuse, off is wanted, not 'ajar'"),
+        ({"access_log": "perhaps"}, "access_log: true or false is wanted, not 'perhaps'"),
+        ({"redis_prefix": 7}, "redis_prefix: a text is wanted, not 7"),
+        ({"workers": {"a": "b"}}, "workers: a list is wanted, not a mapping"),
+        ({"workers": ["http://a:1", {"url": "b"}]}, "workers: entry 2: a text is wanted, not a mapping"),
+        ({"workers": "['http://a:1']"}, "workers: several are separated by blanks, without brackets"),
+        ({"aliases": ["a"]}, "aliases: a mapping, `name: value`, is wanted, not a list"),
+        ({"aliases": {"a": True}}, "aliases: 'a': a text is wanted, not true"),
+        ({"api_keys_file": 5}, "api_keys_file: a path is wanted, not 5"),
+        ({"tries": "9" * 5000}, f"tries: a whole number is wanted, not '{'9' * 39}…"),
+        ({"admin_token": 12345678}, "admin_token: a text is wanted"),
+        ({"redis_url": 12345678}, "redis_url: a text is wanted"),
+        ({"port": 9000, "admin_port": 9000}, "port and admin_port are both 9000: give one of them another"),
+        ({"port": 65535}, "no port comes after 65535 for admin: give admin_port, or a lower port"),
+        ({"dns_names": ["a:1"]}, "dns_names is for discovery: dns, and discovery is static"),
+        (
+            {"discovery": "dns", "kubernetes_selector": "app=a"},
+            "kubernetes_selector is for discovery: kubernetes, and discovery is dns",
+        ),
+        (
+            {"otlp_endpoint": "collector:4317"},
+            "otlp_endpoint: a URL like http://collector:4318/v1/traces is wanted",
+        ),
     ],
 )
-def test_what_cannot_work_is_named(flags: dict[str, object], fault: str) -> None:
-    with pytest.raises(ConfigError, match=fault):
+def test_what_cannot_work_is_named(flags: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
         load(flags)
+    assert refused.value.message == says
 
 
-def test_a_misspelt_key_of_the_file_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("origin", "says"),
+    [
+        ("example.com", "'example.com' is no origin: scheme, host and port"),
+        ("https://a.example/", "is no origin"),
+        ("https://A.example", "is no origin"),
+        ("https://a,https://b", "several are separated by blanks"),
+        ("https://gw:hunter2@a", "'https://…@a' is no origin"),
+        ("https://a:443", "browsers leave the standard port out"),
+        ("http://[::1]:80", "browsers leave the standard port out"),
+    ],
+)
+def test_an_origin_that_no_page_has(origin: str, says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load({"cors_origins": (origin,)})
+    assert says in refused.value.message
+    assert "hunter2" not in refused.value.message
+
+
+def test_origins_of_pages() -> None:
+    origins = (
+        "https://a.example",
+        "http://[::1]:3000",
+        "http://10.0.0.1:8080",
+        "tauri://localhost",
+        "null",
+        "*",
+    )
+    assert load({"cors_origins": origins}).cors_origins == origins
+
+
+def test_what_is_at_fault_is_named_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "gateway.yaml"
-    file.write_text("polcy: product\n")
-    with pytest.raises(ConfigError, match="polcy"):
-        load({}, file)
+    file.write_text("polcy: product\ntries: 0\nqueue-size: -1\nqueue_wait: -1\nxyzzy: 1\nworkers: []\n")
+    monkeypatch.setenv("GATEWAY_QUEUE_WAIT", "x")
+    monkeypatch.setenv("GATEWAY_TRYS", "1")
+    with pytest.raises(ConfigError) as refused:
+        load({"workers": 5, "host": 1}, file, {"workers": "--worker"})
+    assert refused.value.message.splitlines() == [
+        "GATEWAY_TRYS: no such setting; is it GATEWAY_TRIES?",
+        f"{file}, line 1: polcy: no such setting; is it policy?",
+        f"{file}, line 5: xyzzy: no such setting",
+        "host: a text is wanted, not 1",
+        "--worker: a list is wanted, not 5",
+        f"{file}, line 2: tries: 1 or more is wanted, not 0",
+        f"{file}, line 3: queue-size: 0 or more is wanted, not -1",
+        "GATEWAY_QUEUE_WAIT: a number is wanted, not 'x'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a=b", 'GATEWAY_ALIASES: a JSON object is wanted, like {"name": "value"}'),
+        ('["a"]', "GATEWAY_ALIASES: a mapping, `name: value`, is wanted, not a list"),
+        ('{"a": "x", "b": "x", "a": "y"}', "GATEWAY_ALIASES: 'a' stands there twice"),
+    ],
+)
+def test_a_mapping_in_the_environment(monkeypatch: pytest.MonkeyPatch, text: str, says: str) -> None:
+    monkeypatch.setenv("GATEWAY_ALIASES", text)
+    with pytest.raises(ConfigError) as refused:
+        load({})
+    assert refused.value.message == says
+
+
+def test_every_list_in_the_environment_is_separated_by_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_DOOR_FIELDS", "one two")
+    monkeypatch.setenv("GATEWAY_CORS_ORIGINS", "https://a  https://b")
+    assert (load({}).door_fields, load({}).cors_origins) == (("one", "two"), ("https://a", "https://b"))
 
 
 def test_a_misspelt_variable_is_an_error_that_names_its_likes(monkeypatch: pytest.MonkeyPatch) -> None:

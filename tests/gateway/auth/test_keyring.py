@@ -93,7 +93,7 @@ def test_a_faulty_entry_is_named_and_no_secret_repeated(entry: dict[str, object]
     "entry", ["pgw_hunter2", "pgw_hunter2=", "hunter2==", f"pgw_hunter2={sha256_of('x')}"]
 )
 def test_a_key_in_plain_in_place_of_an_entry_is_not_repeated(entry: str) -> None:
-    with pytest.raises(ConfigError, match="^api_keys, entry 2: ") as caught:
+    with pytest.raises(ConfigError, match=r"^api_keys, entry 2: ") as caught:
         load_keyring(None, (f"a={sha256_of('a')}", entry))
     assert "hunter2" not in caught.value.message
 

@@ -83,6 +83,17 @@ def test_a_mooncake_trace_by_hand(tmp_path: Path) -> None:
     assert result["divergence"]["prompts"] == 0
 
 
+def test_lengths_and_ids_that_can_not_be_are_no_requests(tmp_path: Path) -> None:
+    path = log(
+        tmp_path / "trace.jsonl",
+        {"timestamp": 0, "input_length": 1025, "output_length": 1, "hash_ids": [0, 1, 2]},
+        {"timestamp": 1, "input_length": -5, "output_length": 1, "hash_ids": [0]},
+        {"timestamp": 2, "input_length": 1025, "output_length": 1, "hash_ids": [1 << 200, 1]},
+    )
+    result = analyze(path)
+    assert (result["prompts"], result["tokens"], result["unread_lines"]) == (1, 1025, 2)
+
+
 def test_a_real_trace_has_the_hit_rate_that_a_set_gives() -> None:
     path = ROOT / "benchmarks" / "traces" / "mooncake_conversation_trace.jsonl.gz"
     if not path.is_file():
