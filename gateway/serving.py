@@ -16,6 +16,7 @@ import uvicorn
 import uvloop
 from prometheus_client import disable_created_metrics
 
+from gateway import early_signals
 from gateway.api.listener import ListenerOptions, bind, make_listener, url_of
 from gateway.app import App, build
 from gateway.auth.watch import FileWatch
@@ -70,7 +71,10 @@ async def _serve(settings: Settings, on_ready: OnReady | None, read_settings: Re
             interval=WATCH_SECONDS,
             lasting=app.lasting,
         )
-        loop.add_signal_handler(signal.SIGHUP, _reload, app, read_settings)
+        if early_signals.take_over(loop, signal.SIGHUP, _reload, app, read_settings):
+            _reload(app, read_settings)
+        if early_signals.take_over(loop, signal.SIGUSR2, _no_successor):
+            _no_successor()
         watch.start()
         public_task = asyncio.create_task(public.serve([public_socket]), name="public listener")
         admin_task = asyncio.create_task(admin.serve([admin_socket]), name="admin listener")
@@ -95,6 +99,10 @@ def _on_signal(stop: asyncio.Event, public: uvicorn.Server) -> None:
     if stop.is_set():
         public.force_exit = True
     stop.set()
+
+
+def _no_successor() -> None:
+    log.warning("SIGUSR2 is for several processes: one alone has no successor, and takes a restart")
 
 
 def _reload(app: App, read_settings: ReadSettings) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import uvloop
 from prometheus_client import disable_created_metrics
 
+from gateway import early_signals
 from gateway.api.listener import Listener, ListenerOptions, make_listener
 from gateway.app import App, build
 from gateway.errors import ConfigError
@@ -126,7 +127,8 @@ class _Process:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, public)
-        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        for number in early_signals.NUMBERS:  # the supervisor's, also where they are sent to all of its group
+            early_signals.take_over(loop, number, lambda: None)
         settle_garbage()
         hear = self.app.lasting.begin(
             lambda: self._hear(acceptor, public),

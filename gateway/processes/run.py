@@ -20,6 +20,7 @@ from pathlib import Path
 import uvloop
 from prometheus_client import disable_created_metrics
 
+from gateway import early_signals
 from gateway.api.listener import Listener, ListenerOptions, bind, make_listener, url_of
 from gateway.auth.limits import LocalLimiter
 from gateway.auth.watch import FileWatch
@@ -78,7 +79,7 @@ async def _serve(
         signals = _Signals(supervisor, security, read_settings)
         try:
             await signals.or_stop(supervisor.begin())
-            signals.watch_files()
+            signals.begun()
             if on_ready is not None and not signals.stop.is_set():
                 on_ready(*urls)
             log.info("listening", extra={"public": urls[0], "admin": urls[1]})
@@ -153,10 +154,17 @@ class _Signals:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop)
-        loop.add_signal_handler(signal.SIGHUP, self._begin, self._reload)
-        loop.add_signal_handler(signal.SIGUSR2, self._begin, self._replace)
+        early = [
+            early_signals.take_over(loop, signal.SIGHUP, self._begin, self._reload),
+            early_signals.take_over(loop, signal.SIGUSR2, self._begin, self._replace),
+        ]
+        self._early = any(early)
 
-    def watch_files(self) -> None:
+    def begun(self) -> None:
+        """All processes are there: files are watched, and what came too early is made up for. A reload is
+        enough: processes that began after the signal are successors already."""
+        if self._early:
+            self._begin(self._reload)
         self._watch = FileWatch(
             lambda: Security.files(self._supervisor.settings),
             lambda: self._begin(self._reload),
