@@ -30,7 +30,7 @@ class Authenticator:
         if secret is None:
             raise Unauthorized("an API key is needed: Authorization: Bearer …")
         key = await self.keyring.find(secret) if 0 < len(secret) <= _LONGEST else None
-        if key is None or key.disabled or (key.expires is not None and self._now() >= key.expires):
+        if key is None or key.disabled or key.ended(self._now()):
             raise Unauthorized("this API key is not valid")
         return key
 

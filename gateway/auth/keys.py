@@ -61,6 +61,10 @@ class ApiKey:
     def restricted(self) -> bool:
         return "*" not in self.models
 
+    def ended(self, now: float) -> bool:
+        """Whether it has expired. `now` is in seconds since 1970."""
+        return self.expires is not None and now >= self.expires
+
     def serves(self, model: str) -> bool:
         return any(fnmatchcase(model, pattern) for pattern in self.models)
 
@@ -171,7 +175,10 @@ def _expiry(value: Any) -> float | None:
     if not isinstance(value, datetime):
         raise ConfigError("expires: a date like 2027-01-31 is wanted")
     moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-    return moment.timestamp()
+    try:
+        return moment.astimezone(UTC).timestamp()
+    except OverflowError:  # the first or last day that there is, in another zone
+        raise ConfigError("expires: a date like 2027-01-31 is wanted") from None
 
 
 def _flag(value: Any) -> bool:

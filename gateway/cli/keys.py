@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import secrets
 import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+import yaml
 
 from gateway.auth.hashing import new_secret, scrypt_of, sha256_of
+from gateway.auth.keys import ApiKey, checked_id
 from gateway.auth.source import load_keyring
 from gateway.errors import ConfigError
 
@@ -27,11 +32,17 @@ def command() -> None:
 @_SLOW
 def new(name: str, slow: bool) -> None:
     """Make a key. It goes to stdout, its entry for the key file to stderr."""
+    try:
+        checked_id(name)
+    except ConfigError as error:
+        raise ConfigError(f"--{error.message}") from error
     secret = new_secret()
     click.echo("# give this to the client; it is not shown again", err=True)
     click.echo(secret)
     click.echo("# and this goes into the key file (--api-keys-file), under `keys:`", err=True)
-    click.echo(f"- id: {name}\n  hash: {_hash(secret, slow)}", err=True)
+    # quoted where YAML would take an id for a number, a date or true
+    entry = yaml.safe_dump([{"id": name, "hash": _hash(secret, slow)}], sort_keys=False, width=1000)
+    click.echo(entry, err=True, nl=False)
 
 
 @command.command("hash")
@@ -50,14 +61,27 @@ def hash_(slow: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
     """Read a key file as the gateway would, and say what each key may."""
+    now = time.time()
     for key in load_keyring(file).keys:
-        limits = key.limits
-        click.echo(
-            f"{key.id}: models {', '.join(key.models)}; priority {key.priority}, weight {key.weight:g}; "
-            f"{_limit(limits.requests_per_minute, 'requests/min')}, "
-            f"{_limit(limits.tokens_per_minute, 'tokens/min')}, {_limit(limits.max_parallel, 'parallel')}; "
-            f"cache {'its own' if key.cache_salt else 'shared'}{'; DISABLED' if key.disabled else ''}"
-        )
+        click.echo(f"{key.id}: {'; '.join(_rights(key, now))}")
+
+
+def _rights(key: ApiKey, now: float) -> Iterator[str]:
+    limits = key.limits
+    yield f"models {', '.join(key.models)}"
+    yield f"priority {key.priority}, weight {key.weight:g}"
+    yield (
+        f"{_limit(limits.requests_per_minute, 'requests/min')}, "
+        f"{_limit(limits.tokens_per_minute, 'tokens/min')}, {_limit(limits.max_parallel, 'parallel')}"
+    )
+    yield f"cache {'its own' if key.cache_salt else 'shared'}"
+    if key.allow:
+        yield f"may say {', '.join(key.allow)}"
+    if key.expires is not None:
+        at = datetime.fromtimestamp(key.expires, UTC)
+        yield f"{'EXPIRED' if key.ended(now) else 'expires'} {at:%Y-%m-%d %H:%M} UTC"
+    if key.disabled:
+        yield "DISABLED"
 
 
 def _hash(secret: str, slow: bool) -> str:
