@@ -101,17 +101,21 @@ def create_admin(
     add_reference(app)
     in_one_shape(app)
 
+    # who only looks whether they are there may ask by HEAD, as at the public port
+    @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", tags=["health"], response_class=Response)
     async def prometheus(request: Request) -> Response:
         """All metrics, in the text format that the scraper accepts."""
         text, content_type = await exposition(metrics, request.headers.get("accept", ""))
         return Response(text, media_type=content_type)
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", tags=["health"])
     async def health() -> dict[str, str]:
         """The process answers."""
         return {"status": "ok"}
 
+    @app.head("/ready", include_in_schema=False)
     @app.get("/ready", tags=["health"])
     async def ready() -> JSONResponse:
         """503 with the reason while it should get no traffic."""

@@ -98,6 +98,12 @@ async def test_the_api_description_knows_that_shape_alone(free_port: Callable[[]
     assert told["paths"]["/admin/explain"]["post"]["requestBody"]["required"] is True
 
 
+@pytest.mark.parametrize(("path", "status"), [("/health", 200), ("/ready", 503), ("/metrics", 200)])
+async def test_who_only_looks_may_ask_by_head(path: str, status: int, free_port: Callable[[], int]) -> None:
+    async with admin_of(free_port()) as admin:
+        assert (await admin.head(path)).status_code == (await admin.get(path)).status_code == status
+
+
 async def test_a_second_policy_may_watch(free_port: Callable[[], int]) -> None:
     async with admin_of(free_port(), shadow_policy="least_requests") as admin:
         watched = {"*": "estimated_ttft", "shadow:*": "least_requests"}
