@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from gateway.api.body import parsed
 from gateway.errors import LONGEST_MESSAGE, InvalidRequest, brief
 from tests.faults import FaultyEngine, answers
 from tests.gateway.api.rig import http
@@ -40,3 +41,8 @@ def test_nothing_makes_a_message_longer_than_that() -> None:
         error.message == f"unsupported 'secret prompt {LONG[14 : LONGEST_MESSAGE - 13]}… (280,014 characters)"
     )
     assert brief("short") == "short"
+
+
+def test_a_number_of_too_many_digits_is_told_as_that() -> None:
+    with pytest.raises(InvalidRequest, match="^the request's body has a number of too many digits$"):
+        parsed(b'{"model": "m", "n": ' + b"1" * 5000 + b"}")

@@ -80,7 +80,6 @@ async def test_unknown_paths_and_wrong_methods() -> None:
         (b"", 400, "empty"),
         (b"[1]", 400, "must be a JSON object"),
         (b'{"model":"\xff"}', 400, "not valid UTF-8 (byte 10)"),
-        (b'{"model":"m","n":' + b"1" * 5000 + b"}", 400, "has a number of too many digits"),
         (b"[" * 100_000, 400, "nested too deeply"),
         (b"x" * 5000, 413, "more than 4096 bytes"),
     ],
