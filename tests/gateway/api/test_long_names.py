@@ -44,5 +44,5 @@ def test_nothing_makes_a_message_longer_than_that() -> None:
 
 
 def test_a_number_of_too_many_digits_is_told_as_that() -> None:
-    with pytest.raises(InvalidRequest, match="^the request's body has a number of too many digits$"):
+    with pytest.raises(InvalidRequest, match=r"^the request's body has a number of too many digits$"):
         parsed(b'{"model": "m", "n": ' + b"1" * 5000 + b"}")
