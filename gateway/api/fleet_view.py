@@ -162,7 +162,7 @@ class FleetView:
         )
         yield per_worker(
             "gateway_worker_degraded",
-            "1 where what the index promises of it has stopped coming true.",
+            "1 where what its events said it holds has stopped coming true.",
             lambda w: float(w.promise.degraded),
         )
         yield per_worker(

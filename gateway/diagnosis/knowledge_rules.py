@@ -230,7 +230,7 @@ def block_sizes(facts: Facts) -> Iterator[Finding]:
 
 def promises_broken(facts: Facts) -> Iterator[Finding]:
     for replica, row in _rows(facts):
-        if not row.promise.degraded:
+        if not row.promise.degraded or row.events is None:  # without events nothing was promised, but guessed
             continue
         yield Finding(
             "promises-broken",

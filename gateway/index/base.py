@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from gateway.index.watch import Watch
 from gateway.types import BlockKey, WorkerId
 
 
@@ -29,6 +30,15 @@ class IndexReader(Protocol):
 
     def holds(self, worker: WorkerId, key: BlockKey) -> bool:
         """Whether this worker holds `key` by its own word."""
+        ...
+
+    def watch(self, worker: WorkerId, key: BlockKey) -> Watch | None:
+        """Tells from now on, until `unwatch`, whether the worker says that `key` goes, which it holds. None
+        of a worker that says nothing."""
+        ...
+
+    def unwatch(self, worker: WorkerId, watch: Watch) -> None:
+        """Once for each `watch`."""
         ...
 
 
@@ -56,6 +66,10 @@ class IndexWriter(Protocol):
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None:
         """One copy of each key less; held no more when the last copy goes."""
+        ...
+
+    def replaced(self, worker: WorkerId, key: BlockKey) -> None:
+        """The worker's copies of `key` went, and as many came, between two words of it."""
         ...
 
     def clear(self, worker: WorkerId) -> None:

@@ -12,6 +12,7 @@ from gateway.index.holding import Holding
 from gateway.index.inspection import inspect_tree
 from gateway.index.placements import DEFAULT_MAX_KEYS, DEFAULT_TTL, Placements
 from gateway.index.tree import CHILD_BITS, BlockTree, holder_bits
+from gateway.index.watch import Watch, Watches
 from gateway.kv.parted import LOW
 from gateway.types import BlockKey, WorkerId
 
@@ -42,7 +43,7 @@ class IndexStats:
 
 
 class _Worker:
-    __slots__ = ("epoch", "holding", "id", "lru", "stride")
+    __slots__ = ("epoch", "holding", "id", "lru", "stride", "watches")
 
     def __init__(self, worker: WorkerId, holding: Holding, epoch: int) -> None:
         self.id = worker
@@ -50,6 +51,7 @@ class _Worker:
         self.holding = holding
         self.stride = 1
         self.lru: CapacityLru | None = None
+        self.watches = Watches()
 
 
 class PrefixIndex:
@@ -124,6 +126,15 @@ class PrefixIndex:
         known = self._workers.get(worker)
         return known is not None and key in known.holding.parents
 
+    def watch(self, worker: WorkerId, key: BlockKey) -> Watch | None:
+        known = self._workers.get(worker)
+        return known.watches.begin(key) if known is not None and known.lru is None else None
+
+    def unwatch(self, worker: WorkerId, watch: Watch) -> None:
+        known = self._workers.get(worker)
+        if known is not None:
+            known.watches.end(watch)
+
     # the write path
 
     def add_worker(self, worker: WorkerId, *, stride: int = 1, capacity: int | None = None) -> None:
@@ -179,6 +190,14 @@ class PrefixIndex:
             gone = self._tree.remove(known.holding, keys)
             if known.lru is not None:
                 known.lru.gone(gone)
+            elif known.watches:
+                for key, _ in gone:
+                    known.watches.gone(key)
+
+    def replaced(self, worker: WorkerId, key: BlockKey) -> None:
+        known = self._workers.get(worker)
+        if known is not None:
+            known.watches.gone(key)
 
     def clear(self, worker: WorkerId) -> None:
         known = self._workers.get(worker)
@@ -186,6 +205,7 @@ class PrefixIndex:
             return
         self._retire(known)
         known.holding, known.epoch = self._new_holding(), next(self._epochs)
+        known.watches = Watches()
         if known.lru is not None:
             known.lru = CapacityLru(known.lru.capacity, known.holding)
         self._enter(known)

@@ -12,7 +12,8 @@ from gateway.types import Usage, WorkerId
 
 DRIFT_DECAY = 0.9
 EMPTY_PROMISES = 5
-"""Promises in a row delivered with nothing at all, from which on a worker's index counts as degraded."""
+"""Promises in a row delivered with nothing at all of what the worker was said to hold, and never said to have
+given up, from which on its index counts as degraded."""
 
 
 @dataclass(slots=True)
@@ -52,18 +53,21 @@ class Feedback:
             return
         delivered = _in_own_tokens(route, usage)
         self.observer.delivered(route.worker, route.matched_tokens, delivered)
-        self._count(route.worker, route.matched_tokens, delivered)
         held, really = route.notes.held_blocks, delivered // route.notes.unit
+        # a short cache gives up what waits for its turn, and says so: that breaks a promise, and no word
+        gone = route.notes.watch is not None and route.notes.watch.gone
+        self._count(route.worker, route.matched_tokens, delivered, blameless=gone or not held)
         if kept_back := route.notes.kept_back:
             self.last_blocks.told(route.worker, delivered >= route.matched_tokens + kept_back)
         if (on_trust := route.notes.on_trust) and route.matched_tokens - delivered == on_trust:
             self.last_blocks.told(route.worker, False)
             return  # it is held, and for prompts that go on otherwise
         # a worker that began anew meanwhile may hold what it did not have yet for this one
-        if really < held and self.index.epoch(route.worker) == route.notes.epoch:
+        if really < held and not gone and self.index.epoch(route.worker) == route.notes.epoch:
             self.index.refute(route.worker, route.keys[0][:held], really)
 
-    def _count(self, worker: WorkerId, promised: int, delivered: int) -> None:
+    def _count(self, worker: WorkerId, promised: int, delivered: int, *, blameless: bool) -> None:
+        """`blameless`: what is missing contradicts nothing that the engine said."""
         drift = self._drifts.get(worker)
         if drift is None:
             drift = self._drifts[worker] = WorkerDrift()
@@ -74,8 +78,9 @@ class Feedback:
             drift.promised_tokens += promised
             drift.short_tokens += short
             drift.drift = DRIFT_DECAY * drift.drift + (1 - DRIFT_DECAY) * short / promised
-            drift.empty_in_a_row = 0 if delivered else drift.empty_in_a_row + 1
-        elif delivered:
+            if not delivered and not blameless:
+                drift.empty_in_a_row += 1
+        if delivered:
             drift.empty_in_a_row = 0
         degraded = drift.empty_in_a_row >= EMPTY_PROMISES or (drift.degraded and not delivered)
         if degraded != drift.degraded:

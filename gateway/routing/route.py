@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.errors import Unavailable
 from gateway.fleet.load import Lease
+from gateway.index.watch import Watch
 from gateway.prompt.base import PromptRequest
 from gateway.routing.caller import Caller
 from gateway.routing.media import Marks
@@ -39,6 +40,8 @@ class Notes(msgspec.Struct, frozen=True):
     """Tokens of one more block that the worker was known to hold and may not have for this prompt."""
     on_trust: int = 0
     """Tokens of the last block that was promised because others like it were delivered."""
+    watch: Watch | None = None
+    """Over the last of these: whether the worker's own word was that it went, before the answer came."""
     epoch: int = 0
     """In which of the worker's epochs that was (`IndexWriter.epoch`)."""
     placed: Sequence[Sequence[BlockKey]] = ()

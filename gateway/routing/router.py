@@ -151,6 +151,8 @@ class Router:
             self._promises.keep()
         if outcome is not Outcome.OK:
             self._promises.settle(route, outcome, now)
+        if route.notes.watch is not None:
+            self._index.unwatch(route.worker, route.notes.watch)
         if usage is None:
             return
         self.feedback.judge(route, usage)
@@ -307,6 +309,7 @@ class Router:
             ahead_tokens=load.waiting_tokens + load.peer_waiting_tokens,
             unit=reading.target.unit,
             held_blocks=held_blocks,
+            watch=self._index.watch(worker.id, reading.keys[0][held_blocks - 1]) if held_blocks else None,
             kept_back=kept_back,
             on_trust=on_trust,
             epoch=self._index.epoch(worker.id),

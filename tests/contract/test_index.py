@@ -332,3 +332,55 @@ def test_order_of_keys_within_a_removal_does_not_matter(index: Index) -> None:
         return dict(index.match(PROMPT, 0.0))
 
     assert left_after([5, 4, 3]) == left_after([3, 4, 5]) == left_after([4, 3, 5]) == {A: 3}
+
+
+def test_who_watches_a_block_hears_that_it_went_though_it_is_back(index: Index) -> None:
+    index.store(A, PROMPT)
+    first, second = index.watch(A, PROMPT[-1]), index.watch(A, PROMPT[-1])
+    other = index.watch(A, PROMPT[0])
+    assert first is not None
+    assert second is not None
+    assert other is not None
+    index.remove(A, PROMPT[3:])
+    index.store(A, PROMPT[3:], PROMPT[2])
+    later = index.watch(A, PROMPT[-1])
+    assert later is not None
+    assert [watch.gone for watch in (first, second, other, later)] == [True, True, False, False]
+    for watch in (first, second, other, later):
+        index.unwatch(A, watch)
+    index.remove(A, PROMPT)
+    assert not later.gone, "nobody watches it any more"
+
+
+def test_a_copy_less_is_no_block_less_to_who_watches_it(index: Index) -> None:
+    index.store(A, PROMPT)
+    index.store(A, PROMPT)
+    watch = index.watch(A, PROMPT[-1])
+    assert watch is not None
+    index.remove(A, PROMPT)
+    assert not watch.gone
+    index.remove(A, PROMPT)
+    assert watch.gone
+
+
+def test_what_is_refuted_did_not_go_by_the_worker_s_word(index: Index) -> None:
+    index.store(A, PROMPT)
+    watch = index.watch(A, PROMPT[-1])
+    assert watch is not None
+    index.refute(A, PROMPT, 2)
+    assert not watch.gone
+
+
+def test_what_went_and_came_between_two_words_went(index: Index) -> None:
+    index.store(A, PROMPT)
+    watch = index.watch(A, PROMPT[-1])
+    assert watch is not None
+    index.replaced(A, PROMPT[-1])
+    index.replaced(B, PROMPT[-1])
+    assert watch.gone
+
+
+def test_nobody_watches_who_says_nothing(index: Index) -> None:
+    index.add_worker(C, capacity=10)
+    assert index.watch(C, PROMPT[0]) is None
+    assert index.watch(WorkerId("http://nobody"), PROMPT[0]) is None

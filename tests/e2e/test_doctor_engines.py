@@ -37,6 +37,22 @@ def test_kv_contention(tmp_path: Path) -> None:
     assert "batch-limit" not in ids(examined)
 
 
+def test_contention_alone_breaks_no_promise(tmp_path: Path) -> None:
+    """Eight prompts come again and again: what is promised to one that waits is gone when its turn comes."""
+    args = ["--worker-arg=--num-blocks=40", "--worker-arg=--max-num-seqs=16"]
+    with start_fleet(tmp_path, model="sim:100us-per-token,5ms-per-step", workers=1, args=args) as fleet:
+        examined = examine_under(
+            fleet, lambda n: chat_body(text(n % 8, 10), max_tokens=200), clients=8, window=8.0
+        )
+        promise = fleet.workers()[0]["promise"]
+    assert isinstance(promise, dict)
+    assert promise["promises"] >= 5
+    assert promise["short_tokens"] > 0.5 * promise["promised_tokens"]
+    assert promise["degraded"] is False
+    assert "kv-contention" in ids(examined)
+    assert "promises-broken" not in ids(examined)
+
+
 def test_a_low_batch_limit(tmp_path: Path) -> None:
     args = ["--worker-arg=--max-num-seqs=2"]
     with start_fleet(tmp_path, model="sim:10us-per-token,10ms-per-step", workers=1, args=args) as fleet:

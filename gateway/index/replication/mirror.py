@@ -50,6 +50,8 @@ class MirroredIndex(Protocol):
 
     def remove(self, worker: WorkerId, keys: Sequence[BlockKey]) -> None: ...
 
+    def replaced(self, worker: WorkerId, key: BlockKey) -> None: ...
+
     def clear(self, worker: WorkerId) -> None: ...
 
     def copies(self, worker: WorkerId, key: BlockKey) -> int: ...
@@ -271,6 +273,8 @@ def set_copies(index: MirroredIndex, worker: WorkerId, records: Iterable[Held]) 
             index.store(worker, run, before)
             run = []
         have = index.copies(worker, key)
+        if have == copies:
+            index.replaced(worker, key)
         if not have and copies == 1:
             run, before = [key], parent
         for _ in range(have - copies):

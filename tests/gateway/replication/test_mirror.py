@@ -267,6 +267,19 @@ async def test_an_emptied_redis_takes_nothing_away_until_it_is_refilled(server: 
     await world.store.close()
 
 
+def test_a_block_that_went_and_came_within_a_batch_is_told_as_gone() -> None:
+    index, worker = PrefixIndex(), WorkerId("w")
+    index.add_worker(worker)
+    set_copies(index, worker, [Held(A, None, 1), Held(B, A, 1), Held(C, B, 1)])
+    same, other = index.watch(worker, B), index.watch(worker, C)
+    assert same is not None
+    assert other is not None
+    set_copies(index, worker, [Held(B, A, 1)])
+    assert (same.gone, other.gone) == (True, False)
+    set_copies(index, worker, [Held(C, B, 0), Held(C, B, 1)])
+    assert other.gone
+
+
 def test_set_copies_makes_it_so() -> None:
     index, worker = PrefixIndex(), WorkerId("w")
     index.add_worker(worker)

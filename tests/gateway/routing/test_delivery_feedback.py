@@ -7,6 +7,7 @@ import pytest
 from gateway.prompt.base import Endpoint, PromptRequest
 from gateway.routing.route import Outcome
 from gateway.types import CacheScope, Usage, WorkerId
+from tests.gateway.routing.conftest import keys
 
 pytestmark = pytest.mark.anyio
 PROMPT = list(range(1000, 1200))
@@ -136,6 +137,49 @@ async def test_empty_promises_mark_the_index_degraded_until_one_is_kept(fleet: A
     assert not fleet.router.feedback.drift(a).degraded
     told = [entry for entry in fleet.watching.seen if entry[0] == "degraded"]
     assert told == [("degraded", a, True), ("degraded", a, False)]
+
+
+async def test_what_an_engine_said_that_it_gave_up_before_its_turn_came_breaks_no_word(fleet: Any) -> None:
+    """A short cache: the prompt waited, its blocks went for others', and it was computed and stored anew."""
+    a = fleet.add("a")
+    blocks = keys(PROMPT)
+    fleet.store(a, PROMPT)
+    for _ in range(6):
+        route = await fleet.route(PROMPT)
+        assert route.matched_tokens == 192
+        fleet.index.remove(a, blocks)
+        fleet.store(a, PROMPT)
+        fleet.router.finish(route, Outcome.OK, Usage(200, 3, 0), 0.1)
+        route.lease.release()
+    drift = fleet.router.feedback.drift(a)
+    assert (drift.promises, drift.short_tokens, drift.degraded) == (6, 6 * 192, False)
+    assert fleet.index.held_depth(a, blocks) == 12, "what it holds since is no lie"
+
+
+async def test_what_it_gave_up_for_others_excuses_no_lie(fleet: Any) -> None:
+    a = fleet.add("a")
+    others = list(range(5000, 5200))
+    for _ in range(5):
+        fleet.store(a, PROMPT)
+        fleet.store(a, others)
+        route = await fleet.route(PROMPT)
+        fleet.index.remove(a, keys(others))
+        fleet.router.finish(route, Outcome.OK, Usage(200, 3, 0), 0.1)
+        route.lease.release()
+    assert fleet.router.feedback.drift(a).degraded
+
+
+async def test_empty_placements_degrade_nobody(fleet: Any) -> None:
+    """Decisions alone promised it: no word of the engine was broken."""
+    a = fleet.add("a")
+    for start in range(6):
+        prompt = list(range(1000 * start, 1000 * start + 200))
+        await fleet.route(prompt)
+        sibling = await fleet.route(prompt)
+        assert sibling.matched_tokens == 192
+        fleet.router.finish(sibling, Outcome.OK, Usage(200, 3, 0), 0.1)
+    drift = fleet.router.feedback.drift(a)
+    assert (drift.promises, drift.degraded) == (6, False)
 
 
 async def test_estimated_tokens_are_judged_by_share(make_fleet: Any, token_ids: Any) -> None:
