@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -44,6 +44,16 @@ _OF_DISCOVERY = {
 """Which kinds of discovery a setting is for."""
 
 
+def _named(value: object) -> object:
+    """An empty text would be the folder that the gateway runs in."""
+    if value == "":
+        raise ValueError("a path is wanted; where there is none, the setting is left out")
+    return value
+
+
+_File = Annotated[Path | None, BeforeValidator(_named)]
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, allow_inf_nan=False
@@ -62,20 +72,20 @@ class Settings(BaseSettings):
     )
 
     # who may come in, and how
-    api_keys_file: Path | None = Field(None, description="YAML list of API keys; clients must show one")
+    api_keys_file: _File = Field(None, description="YAML list of API keys; clients must show one")
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), description="id=hash of more API keys")
     limits_fail: Literal["open", "closed"] = Field(
         "open", description="keys' limits while Redis is away: counted by each replica alone, or refused"
     )
     admin_token: SecretStr | None = Field(None, description="the operator's token, or its sha256 hash")
-    admin_token_file: Path | None = Field(None, description="file with the operator's token, or its hash")
+    admin_token_file: _File = Field(None, description="file with the operator's token, or its hash")
     open_metrics: bool = Field(False, description="/metrics asks for no token")
-    tls_cert: Path | None = Field(None, description="certificate chain of the public port, PEM")
-    tls_key: Path | None = Field(None, description="its key, PEM, without a passphrase")
-    tls_client_ca: Path | None = Field(None, description="clients must show a certificate signed by it")
-    admin_tls_cert: Path | None = Field(None, description="certificate chain of the admin port, PEM")
-    admin_tls_key: Path | None = Field(None, description="its key")
-    admin_tls_client_ca: Path | None = Field(
+    tls_cert: _File = Field(None, description="certificate chain of the public port, PEM")
+    tls_key: _File = Field(None, description="its key, PEM, without a passphrase")
+    tls_client_ca: _File = Field(None, description="clients must show a certificate signed by it")
+    admin_tls_cert: _File = Field(None, description="certificate chain of the admin port, PEM")
+    admin_tls_key: _File = Field(None, description="its key")
+    admin_tls_client_ca: _File = Field(
         None, description="operators must show a certificate signed by it: as good as a token"
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -97,8 +107,8 @@ class Settings(BaseSettings):
     workers: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="URL[,events=tcp://…][,replay=tcp://…][,model=…]…"
     )
-    workers_file: Path | None = Field(None, description="YAML or JSON list of workers")
-    worker_api_key_file: Path | None = Field(None, description="file with the key that engines ask for")
+    workers_file: _File = Field(None, description="YAML or JSON list of workers")
+    worker_api_key_file: _File = Field(None, description="file with the key that engines ask for")
     worker_networks: Annotated[tuple[str, ...], NoDecode] = Field(
         (
             "127.0.0.0/8",
@@ -132,7 +142,7 @@ class Settings(BaseSettings):
     kubernetes_selector: str = Field("", description="label selector of what stands for the engines")
     kubernetes_resource: Literal["pods", "endpointslices"] = Field("pods", description="what is watched")
     kubernetes_namespace: str = Field("", description="empty: the gateway's own")
-    kubeconfig: Path | None = Field(None, description="None: the pod's service account")
+    kubeconfig: _File = Field(None, description="None: the pod's service account")
     dns_names: Annotated[tuple[str, ...], NoDecode] = Field((), description="_http._tcp.NAME, or NAME:PORT")
     dns_server: str = Field("", description="host[:port]; empty: the system's")
     dns_interval: float = Field(5.0, gt=0, description="seconds between two look-ups")

@@ -56,6 +56,10 @@ def test_an_empty_variable_says_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         ({"aliases": ["a"]}, "aliases: a mapping, `name: value`, is wanted, not a list"),
         ({"aliases": {"a": True}}, "aliases: 'a': a text is wanted, not true"),
         ({"api_keys_file": 5}, "api_keys_file: a path is wanted, not 5"),
+        (
+            {"api_keys_file": ""},
+            "api_keys_file: a path is wanted; where there is none, the setting is left out",
+        ),
         ({"tries": "9" * 5000}, f"tries: a whole number is wanted, not '{'9' * 39}…"),
         ({"admin_token": 12345678}, "admin_token: a text is wanted"),
         ({"redis_url": 12345678}, "redis_url: a text is wanted"),
