@@ -12,8 +12,9 @@ import click
 from gateway.cli.discovery_options import discovery_options
 from gateway.cli.security_options import security_options
 from gateway.errors import ConfigError
-from gateway.settings import Settings, load
+from gateway.settings import Settings
 from gateway.settings_file import ConfigFile
+from gateway.settings_load import load
 
 F = TypeVar("F", bound=Callable[..., Any])
 

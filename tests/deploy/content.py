@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.settings import Settings, load
+from gateway.settings import Settings
+from gateway.settings_load import load
 from tests.deploy.charts import CHART, Rendered
 
 NAME = "chat-prefix-gateway"

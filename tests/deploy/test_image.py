@@ -13,7 +13,7 @@ import click
 import pytest
 import yaml
 
-from gateway.settings import load
+from gateway.settings_load import load
 from tests.deploy.tools import ROOT
 
 DEPLOY = ROOT / "deploy"

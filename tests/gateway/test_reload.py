@@ -18,7 +18,8 @@ from gateway.errors import ConfigError, Unauthorized
 from gateway.fleet.worker import WorkerSpec
 from gateway.routing.policies.estimated_ttft import EstimatedTTFT
 from gateway.routing.registry import make_policy
-from gateway.settings import Settings, load
+from gateway.settings import Settings
+from gateway.settings_load import load
 from gateway.types import WorkerId
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,9 @@ import pytest
 
 from gateway.cli.options import Given
 from gateway.errors import ConfigError
-from gateway.settings import Settings, load
+from gateway.settings import Settings
 from gateway.settings_file import ConfigFile
+from gateway.settings_load import load
 
 
 def test_defaults_serve_on_loopback_with_admin_beside() -> None:

@@ -8,7 +8,7 @@ from gateway.errors import ConfigError, Forbidden, InvalidRequest
 from gateway.fleet.addresses import AddressRules, system_resolve, vetted
 from gateway.fleet.spec import worker_from
 from gateway.fleet.worker import WorkerSpec
-from gateway.settings import load
+from gateway.settings_load import load
 
 pytestmark = pytest.mark.anyio
 

@@ -29,7 +29,8 @@ from gateway.processes.member import Member, Phase
 from gateway.processes.relay import Line
 from gateway.processes.silence import Silence
 from gateway.processes.wire import Beat, Begin, Channel, incoming, outgoing
-from gateway.settings import Settings, load
+from gateway.settings import Settings
+from gateway.settings_load import load
 
 
 @pytest.mark.parametrize(
