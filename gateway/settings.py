@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from gateway.settings_checks import checked_collector, checked_origin
 
 PREFIX = "GATEWAY_"
-_OF_DISCOVERY = {
+OF_DISCOVERY = {
     "kubernetes_selector": ("kubernetes",),
     "kubernetes_namespace": ("kubernetes",),
     "kubeconfig": ("kubernetes",),
@@ -273,7 +273,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _of_its_discovery(self) -> Settings:
-        for name, kinds in _OF_DISCOVERY.items():
+        for name, kinds in OF_DISCOVERY.items():
             if getattr(self, name) and self.discovery not in kinds:
                 raise ValueError(
                     f"{name} is for discovery: {' or '.join(kinds)}, and discovery is {self.discovery}"

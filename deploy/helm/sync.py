@@ -6,17 +6,19 @@ and alerts are copies, since helm packs no links.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import yaml
 
 from gateway.routing.registry import POLICIES
-from gateway.settings import Settings
+from gateway.settings import OF_DISCOVERY, Settings
+from gateway.settings_load import OF_COMMANDS
 
 CHART = Path(__file__).parent / "prefix-gateway"
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,6 +75,33 @@ def of_chart() -> frozenset[str]:
     return frozenset(re.findall(r"^(\w+): ", listed, re.MULTILINE))
 
 
+_HOST = r"(\[[0-9a-f:.]+\]|[^\s/,@?#:\[\]A-Z]+)(:[0-9]{1,5})?"
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+GRAMMARS: dict[str, dict[str, Any]] = {
+    "passthrough_paths": {
+        "pattern": r"^/[^*]*\*?$",
+        "description": "a path that begins with / and may end in *",
+    },
+    "worker_networks": {
+        "pattern": rf"^({_BYTE}(\.{_BYTE}){{3}}(/([0-9]|[12][0-9]|3[0-2]))?"
+        r"|[0-9a-fA-F]*:[0-9a-fA-F:.]*(/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?)$",
+        "description": "a network like 10.0.0.0/8",
+    },
+    "cors_origins": {
+        "pattern": rf"^(\*|null|[a-z][a-z0-9+.-]*://{_HOST})$",
+        "not": {"pattern": "^(http://.*:80|https://.*:443)$"},
+        "description": "an origin as browsers send it, like https://chat.example, without a standard port",
+    },
+    "door_headers": {"pattern": r"^[^*]+\*?$", "description": "a header's name, which may end in *"},
+    "workers_file": {"minLength": 1},
+    "otlp_endpoint": {
+        "pattern": "^[hH][tT][tT][pP][sS]?://([^/?#@]*@)?[^/?#@:]",
+        "description": "a URL like http://collector:4318/v1/traces",
+    },
+}
+"""What the gateway checks of a text, by setting: in `settings_checks.py`, and where the setting is used."""
+
+
 def setting(made: dict[str, Any]) -> dict[str, Any]:
     """Types and bounds of one setting, without texts and defaults."""
     kept = ("type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
@@ -87,18 +116,58 @@ def setting(made: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def settings() -> str:
-    """The schema's definition of `gateway.config`, a line a setting."""
-    skipped, lines = of_chart(), []
+def of_gateway() -> dict[str, dict[str, Any]]:
+    """Types and bounds of all settings but the chart's own."""
+    skipped, found = of_chart(), {}
     for name, made in sorted(Settings.model_json_schema()["properties"].items()):
-        schema: Any = True if name in skipped else setting(made)
+        if name in skipped:
+            continue
+        schema = found[name] = setting(made)
         if name == "policy":
             schema["enum"] = sorted(POLICIES)
         elif name == "shadow_policy":
             schema["enum"] = ["", *sorted(POLICIES)]
         elif name == "model_policies":
             schema["additionalProperties"]["enum"] = sorted(POLICIES)
-        lines.append(f'        "{name}": {json.dumps(schema)}')
+        if name in GRAMMARS:
+            schema.get("items", schema).update(GRAMMARS[name])
+    return found
+
+
+def parameters(policy: str) -> dict[str, dict[str, Any]]:
+    """What `policy_params` may hold for this policy."""
+    factory, found = POLICIES[policy], {}
+    hints = get_type_hints(factory, include_extras=True)
+    for name in inspect.signature(factory).parameters:
+        if name in ("random", "name"):
+            continue
+        hint = hints[name]
+        kind, *bounds = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        found[name] = {"type": "integer" if kind is int else "number"}
+        for bound in bounds:
+            found[name]["minimum"] = bound.least
+    return found
+
+
+def checks() -> str:
+    """What the templates hold against `GATEWAY_…` variables, which no schema sees, and against what depends
+    on another value."""
+    known = {
+        "settings": of_gateway(),
+        "policies": {name: parameters(name) for name in sorted(POLICIES)},
+        "of_discovery": {
+            name: list(kinds) for name, kinds in sorted(OF_DISCOVERY.items()) if name not in of_chart()
+        },
+        "of_commands": sorted(OF_COMMANDS),
+    }
+    return json.dumps(known, indent=1) + "\n"
+
+
+def settings() -> str:
+    """The schema's definition of `gateway.config`, a line a setting."""
+    found, lines = of_gateway(), []
+    for name in sorted(Settings.model_fields):
+        lines.append(f'        "{name}": {json.dumps(found.get(name, True))}')
     head = '    "settings": {\n      "type": ["object", "null"],\n      "additionalProperties": false,\n'
     return head + '      "properties": {\n' + ",\n".join(lines) + "\n      }\n    },\n"
 
@@ -114,6 +183,7 @@ def schema() -> str:
 def sync() -> None:
     (CHART / "values.schema.json").write_text(schema())
     (CHART / "README.md").write_text(readme())
+    (CHART / "files" / "settings.json").write_text(checks())
     copies = CHART / "files" / "dashboards"
     shutil.rmtree(copies, ignore_errors=True)
     copies.mkdir()

@@ -255,6 +255,7 @@ def test_the_chart_ships_the_dashboards_and_alerts_of_the_repository() -> None:
 def test_the_schema_knows_the_settings_of_the_gateway() -> None:
     text = (CHART / "values.schema.json").read_text()
     assert text == chart_sync().schema(), "run: make chart"
+    assert (CHART / "files" / "settings.json").read_text() == chart_sync().checks(), "run: make chart"
     config = json.loads(text)["$defs"]["settings"]["properties"]
     assert sorted(config) == sorted(Settings.model_fields)
     assert config["tries"] == {"type": "integer", "minimum": 1, "maximum": 10}

@@ -143,6 +143,7 @@ is started with is nothing for another, and one model's name none for another's;
 {{- fail "gateway.processes > 1 needs Redis: there processes share what the fleet holds, their load and the keys' limits. Set redis.mode, or gateway.processes to 1" -}}
 {{- end -}}
 {{- include "pg.checkSettings" . -}}
+{{- include "pg.checkGateway" . -}}
 {{- include "pg.checkLabels" . -}}
 {{- include "pg.checkTexts" . -}}
 {{- include "pg.checkRedis" .Values.redis -}}
