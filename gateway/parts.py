@@ -179,6 +179,7 @@ def serve_options(settings: Settings) -> ServeOptions:
         ),
         retry=RetryPolicy(tries=settings.tries, base=settings.retry_pause),
         door=door(settings),
+        worker_header=settings.worker_header,
         max_body=settings.max_body_bytes,
         body_timeout=settings.body_timeout,
         forward_authorization=not asks_for_keys(settings),

@@ -30,7 +30,7 @@ LIVE = frozenset(
         "policy", "policy_params", "model_policies", "shadow_policy",
         "tries", "connect_timeout", "first_byte_timeout", "whole_answer_timeout", "idle_timeout",
         "total_timeout", "max_body_bytes", "body_timeout", "retry_pause",
-        "door", "door_fields", "door_headers", "door_answer_fields",
+        "door", "door_fields", "door_headers", "door_answer_fields", "worker_header",
         "api_keys_file", "api_keys", "admin_token", "admin_token_file",
         "tls_cert", "tls_key", "tls_client_ca", "admin_tls_cert", "admin_tls_key", "admin_tls_client_ca",
         "log_level",

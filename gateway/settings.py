@@ -188,6 +188,9 @@ class Settings(BaseSettings):
     door_answer_fields: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None, description="the same for fields of answers"
     )
+    worker_header: bool = Field(
+        True, description="answers say in X-Gateway-Worker which worker gave them: its URL"
+    )
     passthrough_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="more paths that are proxied by load"
     )

@@ -110,14 +110,13 @@ def lasting_headers(
     return out
 
 
-def answer_headers(route: Route, identifier: bytes) -> Headers:
-    """What every answer from a worker carries. Of a prompt that was not read nobody says how long it is."""
-    headers = [
-        (b"x-request-id", identifier),
-        (b"x-gateway-worker", route.worker.encode("latin-1", "replace")),
-        (b"x-gateway-prompt-tokens", b"%d" % route.prompt_tokens),
-        (b"x-gateway-matched-tokens", b"%d" % route.matched_tokens),
-    ]
-    if not route.prompt_tokens:
-        del headers[2]
+def answer_headers(route: Route, identifier: bytes, *, worker: bool = True) -> Headers:
+    """What every answer from a worker carries: with `worker` which one that was. Of a prompt that was not read
+    nobody says how long it is."""
+    headers = [(b"x-request-id", identifier)]
+    if worker:
+        headers.append((b"x-gateway-worker", route.worker.encode("latin-1", "replace")))
+    if route.prompt_tokens:
+        headers.append((b"x-gateway-prompt-tokens", b"%d" % route.prompt_tokens))
+    headers.append((b"x-gateway-matched-tokens", b"%d" % route.matched_tokens))
     return headers

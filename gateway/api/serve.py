@@ -75,6 +75,8 @@ class ServeOptions:
     """Off where the gateway checks keys itself: a client's key is then nothing for a worker."""
     worker_authorization: bytes | None = None
     """What the gateway itself shows to workers, in place of what a client sent."""
+    worker_header: bool = True
+    """A client is told which worker answered: its URL, as operators gave it."""
     ask_for_usage: bool = True
     """Asks for usage in streams whose client did not, and keeps it from the client."""
 
@@ -268,7 +270,7 @@ class ProxyService:
         """One worker's turn. However it ends, the router is told and the lease released."""
         endpoint, options = call.endpoint, self._options
         plan = AnswerPlan(
-            headers=answer_headers(route, identifier),
+            headers=answer_headers(route, identifier, worker=options.worker_header),
             readable=endpoint.generates,
             error_event=partial(error_event, dialect=endpoint.dialect),
             unserved=partial(_unserved, route, call),
