@@ -111,8 +111,8 @@ def lasting_headers(
 
 
 def answer_headers(route: Route, identifier: bytes, *, worker: bool = True) -> Headers:
-    """What every answer from a worker carries: with `worker` which one that was. Of a prompt that was not read
-    nobody says how long it is."""
+    """What every answer from a worker carries; where `worker`, also which one that was. Of a prompt that was
+    not read nobody says how long it is."""
     headers = [(b"x-request-id", identifier)]
     if worker:
         headers.append((b"x-gateway-worker", route.worker.encode("latin-1", "replace")))
