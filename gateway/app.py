@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -45,6 +47,7 @@ from gateway.api.zeros import Zeros
 from gateway.auth.admin import AdminGuard
 from gateway.auth.limits import LocalLimiter
 from gateway.auth.shared_limits import SharedLimiter
+from gateway.errors import UpstreamError
 from gateway.events.followers import Followers
 from gateway.events.ports import IndexSink
 from gateway.fleet.discovery.build import Discovery
@@ -84,6 +87,7 @@ from gateway.settings import Settings
 from gateway.shared_index import check_store, make_share, make_store
 from gateway.store.connection import Store
 from gateway.upstream.client import UpstreamClient
+from gateway.upstream.via import Via
 from gateway.upstream.visitor import Visitor
 from gateway.watching import Watching
 
@@ -189,8 +193,9 @@ class Readiness:
         return "no workers are registered" + (f" ({reason})" if reason else "")
 
 
-def build(settings: Settings) -> App:
-    """Raises ConfigError for settings that cannot work, before anything listens or runs."""
+def build(settings: Settings, name: str | None = None) -> App:
+    """Raises ConfigError for settings that cannot work, before anything listens or runs. `name` is what all
+    behind one port have in common, where they are several."""
     clock = time.monotonic
     random = Random(settings.seed)
     specs = worker_specs(settings)
@@ -211,9 +216,10 @@ def build(settings: Settings) -> App:
         seen=seen,
     )
     client = UpstreamClient()
-    visitor = Visitor(client)
+    via = Via(secrets.token_hex(4) if name is None else name)
+    visitor = Visitor(client, via=via)
     visitor.authorization = worker_authorization(settings)
-    probe = EngineProbe(visitor, timeout=settings.health_timeout)
+    probe = EngineProbe(visitor, timeout=settings.health_timeout, gateways=settings.worker_gateways)
     encoders = EncoderBook(
         registry,
         visitor,
@@ -313,6 +319,7 @@ def build(settings: Settings) -> App:
         pages=pages,
         clock=clock,
         rng=random,
+        via=via,
     )
     metrics.registry.register(LiveState(knowledge.gauges))
     if replicas is not None:
@@ -327,7 +334,7 @@ def build(settings: Settings) -> App:
         metrics=metrics.registry,
         make_policy=lambda name, params: make_policy(name, params, random=random),
         watch=lambda acting, watching, model: watched(acting, watching, model, observer),
-        vet=security.vet,
+        vet=partial(_vetted, security, probe),
         readiness=readiness,
         more=(
             advice_routes(traffic),
@@ -376,6 +383,15 @@ def build(settings: Settings) -> App:
         _zmq=context,
         _readiness=readiness,
     )
+
+
+async def _vetted(security: Security, probe: EngineProbe, spec: WorkerSpec) -> WorkerSpec:
+    """One that somebody wants to add now, and that may come up later. Raises Forbidden, InvalidRequest, and
+    ConfigError where it is there already and is no engine."""
+    checked = await security.vet(spec)
+    with suppress(UpstreamError):
+        await probe.alive(checked)
+    return checked
 
 
 def _at_once(settings: Settings, followers: Followers, registry: Registry) -> list[Recorder]:

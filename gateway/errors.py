@@ -12,6 +12,7 @@ GatewayError
 │   ├── BodyTooLarge            413
 │   ├── UnsupportedEncoding     415  a content-encoding that we can't look into
 │   └── RateLimited             429  Retry-After
+├── LoopDetected                508  it came through this very gateway before
 ├── Unavailable                 503  no worker can take it now
 │   └── Overloaded              429  every worker is full; Retry-After
 ├── UpstreamError               what a worker did to us
@@ -114,6 +115,11 @@ class RateLimited(ClientError):
     status = 429
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
+
+
+class LoopDetected(GatewayError):
+    status = 508
+    code = "loop_detected"
 
 
 class Unavailable(GatewayError):

@@ -104,6 +104,9 @@ class Settings(BaseSettings):
         ),
         description="where workers that are added through admin may be",
     )
+    worker_gateways: bool = Field(
+        False, description="a gateway that serves other engines may be a worker; off: none may"
+    )
     worker_max_requests: int | None = Field(
         None, ge=1, description="requests at once of a worker that names no bound of its own; None: learned"
     )

@@ -40,6 +40,10 @@ class Usage(msgspec.Struct, frozen=True):
     cached_tokens: int | None
 
 
+SERVER = "prefix-gateway"
+"""What a gateway's own `/health` says that it is: it is no engine."""
+
+
 class EngineAnswer(msgspec.Struct, frozen=True):
     """What an engine said when it was asked about itself, or to tokenise: whole."""
 

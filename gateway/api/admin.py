@@ -28,7 +28,7 @@ from gateway.routing.explain import Explanation, explain
 from gateway.routing.policy import Policy
 from gateway.routing.router import Router
 from gateway.routing.table import EVERY_MODEL
-from gateway.types import WorkerId
+from gateway.types import SERVER, WorkerId
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def create_admin(
     @app.get("/health", tags=["health"])
     async def health() -> dict[str, str]:
         """The process answers."""
-        return {"status": "ok"}
+        return {"status": "ok", "server": SERVER}
 
     @app.head("/ready", include_in_schema=False)
     @app.get("/ready", tags=["health"])

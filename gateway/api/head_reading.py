@@ -52,14 +52,15 @@ class HeadReading(msgspec.Struct):
         with_authorization: bool,
         own_authorization: bytes | None,
         traced: bool,
+        via: bytes | None = None,
     ) -> bytes:
         """`lasting_headers`, as they go on the wire."""
-        key = (readable, with_authorization, own_authorization, traced, *blocked)
+        key = (readable, with_authorization, own_authorization, traced, via, *blocked)
         written = self._written.get(key)
         if written is None:
             headers = lasting_headers(
                 self.headers, blocked=blocked, readable=readable, with_authorization=with_authorization,
-                own_authorization=own_authorization, traced=traced,
+                own_authorization=own_authorization, traced=traced, via=via,
             )  # fmt: skip
             if len(self._written) >= _MOST:
                 self._written.clear()

@@ -90,10 +90,11 @@ def lasting_headers(
     with_authorization: bool,
     own_authorization: bytes | None,
     traced: bool,
+    via: bytes | None = None,
 ) -> Headers:
     """The client's `headers` as a worker gets them. `readable`: the answer must not be compressed, for its
     usage is read in passing. `own_authorization` goes in place of the client's words. `traced`: the client's
-    own trace is left out."""
+    own trace is left out. `via` is added."""
     drop = _DROPPED[readable, not with_authorization or own_authorization is not None, traced]
     if blocked:
         drop = drop.union(blocked)
@@ -107,6 +108,8 @@ def lasting_headers(
         out.append((b"accept-encoding", b"identity"))
     if own_authorization is not None:
         out.append((b"authorization", own_authorization))
+    if via is not None:
+        out.append((b"via", via))
     return out
 
 

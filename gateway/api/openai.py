@@ -14,6 +14,7 @@ from gateway.api.pages import Pages
 from gateway.api.serve import ProxyService
 from gateway.auth.keys import ApiKey
 from gateway.errors import Forbidden, MethodNotAllowed, ModelNotFound, NotFound, Unauthorized, brief
+from gateway.types import SERVER
 from gateway.upstream.headers import value_of
 from gateway.upstream.outlet import Send
 
@@ -89,7 +90,7 @@ class PublicApp:
             answer.headers += allow
             return answer
         if path == "/health":
-            return json_answer(200, {"status": "ok"})
+            return json_answer(200, {"status": "ok", "server": SERVER})
         if path == "/ready":
             return self._ready()
         entries = self._entries(key)

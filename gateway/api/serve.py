@@ -40,6 +40,7 @@ from gateway.errors import (
     Forbidden,
     GatewayError,
     InvalidRequest,
+    LoopDetected,
     ModelNotFound,
     NotFound,
     Overloaded,
@@ -56,6 +57,7 @@ from gateway.upstream.headers import Headers, value_of
 from gateway.upstream.outlet import AsgiOutlet, ClientGone, Outlet, Send
 from gateway.upstream.proxy import AnswerPlan, Exchange
 from gateway.upstream.timeouts import Timeouts
+from gateway.upstream.via import Via
 from gateway.upstream.wire import UpstreamRequest
 
 logger = logging.getLogger(__name__)
@@ -99,9 +101,11 @@ class ProxyService:
         pins: ResponsePins | None = None,
         pages: Pages | None = None,
         new_id: Callable[[], str] | None = None,
+        via: Via | None = None,
     ) -> None:
         """Without a `gate`, whoever comes is served, but for pages of other sites. Without a `tracer`, what a
-        client says of its trace is passed on."""
+        client says of its trace is passed on. Without `via`, a request may go in circles."""
+        self._via = via
         self._gate = gate if gate is not None else OpenGate()
         self._pages = pages if pages is not None else Pages()
         self._tracer = tracer
@@ -134,6 +138,8 @@ class ProxyService:
         watch: ClientWatch | DirectOutlet | None = None
         visit = NOBODY
         try:
+            if self._via is not None and b"via" in head.lookup:
+                self._via.check(head.headers)
             if b"origin" in head.lookup:
                 self._pages.check(head.lookup)
             if not self._gate.open:
@@ -344,6 +350,7 @@ class ProxyService:
             options.forward_authorization,
             options.worker_authorization,
             bool(trace_headers),
+            None if self._via is None else self._via.value,
         )
         headers = own_headers(identifier, trace_headers, route.dp_rank)
         return UpstreamRequest(
@@ -415,4 +422,5 @@ def _outcome_of(error: GatewayError) -> Outcome:
         return Outcome.CLIENT_ERROR
     if isinstance(error, Overloaded):
         return Outcome.BUSY
-    return Outcome.UPSTREAM_ERROR if isinstance(error, Unavailable | UpstreamError) else Outcome.INTERNAL
+    upstream = isinstance(error, Unavailable | UpstreamError | LoopDetected)
+    return Outcome.UPSTREAM_ERROR if upstream else Outcome.INTERNAL

@@ -37,6 +37,10 @@ def settings_options(function: F) -> F:
             "--worker", "workers", multiple=True, metavar="URL[,events=…][,replay=…][,…]",
             help="An engine; repeat. Other keys: topic, model, block_size, capacity, max_requests, weight.",
         ),
+        click.option(
+            "--worker-gateways/--no-worker-gateways", default=None,
+            help="Workers may be gateways that serve other engines.  [off: a gateway is refused]",
+        ),
         click.option("--workers-file", type=click.Path(path_type=Path), help="YAML or JSON list of workers."),
         *discovery_options(),
         click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -15,6 +16,8 @@ from gateway.fleet.registry import Registry
 from gateway.fleet.worker import EngineInfo, Worker, WorkerSpec, WorkerState
 from gateway.lasting import Lasting
 from gateway.types import Clock, WorkerId
+
+log = logging.getLogger(__name__)
 
 _AGAIN = 3
 
@@ -65,6 +68,8 @@ class HealthMonitor:
         self._checks: dict[WorkerId, int] = {}
         self._unheard: dict[WorkerId, int] = {}
         """Visits in a row that left a question without an answer."""
+        self._refused: dict[WorkerId, str] = {}
+        """Why, in words that were logged; empty where it was said and is over."""
         self._tasks: dict[WorkerId, asyncio.Task[None]] = {}
         self._doubts: dict[WorkerId, asyncio.Event] = {}
 
@@ -102,6 +107,7 @@ class HealthMonitor:
         self._checks.pop(worker.id, None)
         self._unheard.pop(worker.id, None)
         self._doubts.pop(worker.id, None)
+        self._refused.pop(worker.id, None)
         task = self._tasks.pop(worker.id, None)
         if task is not None:
             task.cancel()
@@ -109,16 +115,21 @@ class HealthMonitor:
     async def check(self, worker: Worker) -> bool:
         """One check, now: ask, judge, tell the registry. True where the engine passed."""
         health = self._guards.of(worker.id).health
+        refused = ""
         try:
             await self._probe.alive(worker.spec)
             if self._must_learn(worker):
                 await self._learn(worker)
-        except (UpstreamError, ConfigError) as error:
+        except UpstreamError as error:
             passed, reason = False, error.message
+        except ConfigError as error:
+            passed, reason = False, error.message
+            refused = reason
         else:
             passed, reason = True, ""
         if self._registry.get(worker.id) is not worker:
             return passed  # removed while its engine was asked
+        self._say(worker, refused)
         self._checks[worker.id] = self._checks.get(worker.id, 0) + 1
         health.record(passed, self._clock())
         if health.healthy or not passed:
@@ -126,6 +137,13 @@ class HealthMonitor:
         if not passed and health.healthy is False and self._given_up is not None:
             self._given_up(worker)
         return passed
+
+    def _say(self, worker: Worker, refused: str) -> None:
+        """Once, that a worker answers and can be none: no more waiting mends that."""
+        if refused != self._refused.get(worker.id, ""):
+            self._refused[worker.id] = refused
+            if refused:
+                log.error("a worker can't be used", extra={"worker": worker.id, "reason": refused})
 
     async def _learn(self, worker: Worker) -> None:
         learned = await self._probe.learn(worker.spec, worker.info)

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.errors import UpstreamError, UpstreamProtocolError
+from gateway.errors import ConfigError, UpstreamError, UpstreamProtocolError
 from gateway.fleet.engine_metrics import cache_config, speculates
 from gateway.fleet.worker import EngineInfo, Speculates, WorkerSpec
 from gateway.kv.keys import BLOCK_SIZE
-from gateway.types import AskEngine, EngineAnswer
+from gateway.types import SERVER, AskEngine, EngineAnswer
 
 _LAST_PORT = 65_535
 
@@ -35,15 +35,29 @@ class Learned:
 class EngineProbe:
     """Visits engines. Every question ends within `timeout` seconds."""
 
-    def __init__(self, ask: AskEngine, *, timeout: float = 2.0) -> None:
+    def __init__(self, ask: AskEngine, *, timeout: float = 2.0, gateways: bool = False) -> None:
+        """`gateways` may be workers, too."""
         self._ask = ask
         self._timeout = timeout
+        self._gateways = gateways
 
     async def alive(self, spec: WorkerSpec) -> None:
-        """Returns when `/health` says 2xx; raises an UpstreamError with the reason when not."""
+        """Returns when `/health` says 2xx; raises an UpstreamError with the reason when not, and ConfigError
+        where it is a gateway's, and that may be no worker."""
         answer = await self._get(spec, "/health")
         if not answer.good:
             raise UpstreamProtocolError(f"/health answers {answer.status}")
+        if _json_object(answer.body).get("server") != SERVER:
+            return
+        if not self._gateways:
+            raise ConfigError(
+                "this is a prefix-gateway and no engine: give the engines behind it as workers; a gateway "
+                "that serves other engines than this one may be a worker with --worker-gateways"
+            )
+        # it answers as long as it lives, whether its engines do or not
+        ready = await self._get(spec, "/ready")
+        if not ready.good:
+            raise UpstreamProtocolError(f"not ready: {_json_object(ready.body).get('reason', ready.status)}")
 
     async def learn(self, spec: WorkerSpec, known: EngineInfo | None = None) -> Learned:
         """Raises an UpstreamError where the engine can't be reached or does not name a model. Whatever else

@@ -68,7 +68,7 @@ async def _serve(control: int, listening: int, board: int, configure: Configure)
     try:
         settings = incoming(begin.settings)
         configure(settings, begin)
-        async with build(settings) as app:
+        async with build(settings, begin.name) as app:
             process = _Process(app, settings, channel, begin, shared, Board(board, begin.seats))
             await process.run()
     except ConfigError as error:

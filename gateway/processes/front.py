@@ -28,6 +28,7 @@ from gateway.processes.member import Member
 from gateway.processes.relay import Receive, Scope, Send
 from gateway.processes.scrape import Scrape, supervisor_gauges
 from gateway.processes.supervisor import Supervisor
+from gateway.types import SERVER
 
 log = logging.getLogger("gateway.processes")
 
@@ -46,7 +47,7 @@ def create_front(supervisor: Supervisor) -> FastAPI:
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        return {"status": "ok"}
+        return {"status": "ok", "server": SERVER}
 
     @app.get("/ready")
     async def ready() -> JSONResponse:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import signal
 import socket
 import tempfile
@@ -129,13 +130,14 @@ class _Starter:
         self._seats = seats
         self._folder = folder
         self._log = None if log_file is None else str(log_file.resolve())
+        self._name = secrets.token_hex(4)
         self._lives = 0
 
     async def __call__(self, number: int, seat: int, settings: Settings) -> Member:
         self._lives += 1
         begin = Begin(
             {**outgoing(settings), **self._bound}, number, seat, self._seats,
-            str(self._folder / f"{number}-{self._lives}"), self._log,
+            str(self._folder / f"{number}-{self._lives}"), self._log, self._name,
         )  # fmt: skip
         return await start_member(begin, self._listening, self._board, time.monotonic())
 

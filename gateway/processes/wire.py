@@ -32,6 +32,8 @@ class Begin(msgspec.Struct, tag=True, frozen=True):
     """Path of the Unix socket where its admin port is to be."""
     log: str | None
     """A file; None is stderr."""
+    name: str
+    """Of all of them."""
 
 
 class Accept(msgspec.Struct, tag=True, frozen=True):

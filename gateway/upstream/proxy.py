@@ -26,7 +26,7 @@ from gateway.upstream.sse import SseScanner
 from gateway.upstream.timeouts import Timeouts
 from gateway.upstream.wire import Flow, Framing, ResponseHead, UpstreamRequest
 
-WITHHELD = frozenset((429, 502, 503, 504))
+WITHHELD = frozenset((429, 502, 503, 504, 508))
 """Answers that are kept from the client, for another worker may do better."""
 MAX_WITHHELD = 64 * 1024
 _MOST_MISSED = 16

@@ -12,6 +12,7 @@ from gateway.errors import UpstreamProtocolError, UpstreamTimeout
 from gateway.types import EngineAnswer
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.timeouts import Timeouts
+from gateway.upstream.via import Via
 from gateway.upstream.wire import Flow, ResponseHead, UpstreamRequest
 
 MAX_ANSWER = 32 * 1024 * 1024
@@ -21,9 +22,12 @@ MAX_ANSWER = 32 * 1024 * 1024
 class Visitor:
     """The client belongs to whoever made it."""
 
-    def __init__(self, client: UpstreamClient, *, max_answer: int = MAX_ANSWER) -> None:
+    def __init__(
+        self, client: UpstreamClient, *, max_answer: int = MAX_ANSWER, via: Via | None = None
+    ) -> None:
         self._client = client
         self._max_answer = max_answer
+        self._via = via
         self.authorization: bytes | None = None
         """What engines are shown."""
 
@@ -32,6 +36,8 @@ class Visitor:
     ) -> EngineAnswer:
         """As `AskEngine` says."""
         headers = [(b"accept", b"*/*"), (b"user-agent", b"prefix-gateway")]
+        if self._via is not None:
+            headers.append((b"via", self._via.value))
         if self.authorization is not None:
             headers.append((b"authorization", self.authorization))
         if content is not None:

@@ -130,6 +130,7 @@ FAULTS: dict[tuple[str, str], tuple[Script, bool]] = {
     ("502", "status"): (answers(OWN, 502), False),
     ("503", "status"): (answers(OWN, 503), False),
     ("504", "status"): (answers(OWN, 504), False),
+    ("508", "status"): (answers(OWN, 508), False),
     ("502 with a page of HTML", "status"): (answers(b"<html>", 502, content_type="text/html"), False),
     ("400", "status"): (answers(OWN, 400), False),
     ("401", "status"): (answers(OWN, 401), False),

@@ -86,6 +86,8 @@ def test_workers_get_it_as_the_settings_of_the_moment_have_it() -> None:
         assert read.for_workers(blocked, False, True, b"own", False) == json + mine + own
         plain = b"accept-encoding: identity\r\n"
         assert read.for_workers(blocked, True, False, None, True) == json + mine + plain
+        via = b"via: 1.1 me\r\n"
+        assert read.for_workers(blocked, False, True, None, False, b"1.1 me") == json + key + mine + via
 
 
 def test_names_of_requests_differ() -> None:

@@ -42,7 +42,7 @@ async def test_models_are_united_with_all_their_fields() -> None:
 
 async def test_health_and_readiness() -> None:
     async with serving() as door, http() as client:
-        assert (await client.get(door.url + "/health")).json() == {"status": "ok"}
+        assert (await client.get(door.url + "/health")).json() == {"status": "ok", "server": "prefix-gateway"}
         assert (await client.get(door.url + "/ready")).json() == {"status": "ready"}
     async with serving(not_ready="no worker has answered yet") as door, http() as client:
         assert (await client.get(door.url + "/health")).status_code == 200

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
+from gateway.errors import ConfigError, UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
 from gateway.fleet.engine_metrics import cache_config, speculates
 from gateway.fleet.probe import EngineProbe, reachable
 from gateway.fleet.worker import EngineInfo, WorkerSpec
@@ -213,3 +213,27 @@ async def test_bound_endpoints_become_reachable_ones() -> None:
     for port in ("0", "65536", "99999999999", "\u00b2", "-1", ""):
         assert reachable(f"tcp://*:{port}", "engine-0") is None
     assert reachable(None, "engine-0") is None
+
+
+@pytest.mark.parametrize("body", [b"", b"OK", b'{"status": "ok"}', b'{"server": "vllm"}', b"[1]", b"\xff"])
+async def test_an_engine_may_say_of_its_health_what_it_likes(
+    probe: EngineProbe, engine: Any, body: bytes
+) -> None:
+    await probe.alive(WorkerSpec(engine({"/health": (200, body)}).url))
+
+
+async def test_a_gateway_is_as_well_as_its_engines_and_only_where_it_may_be(
+    probe: EngineProbe, engine: Any
+) -> None:
+    server = engine({"/health": (200, b'{"status": "ok", "server": "prefix-gateway"}')})
+    spec = WorkerSpec(server.url)
+    with pytest.raises(ConfigError, match="may be a worker with --worker-gateways"):
+        await probe.alive(spec)
+    client = UpstreamClient()
+    chained = EngineProbe(Visitor(client), timeout=5.0, gateways=True)
+    server.answers["/ready"] = (503, b'{"status": "not ready", "reason": "no worker is ready"}')
+    with pytest.raises(UpstreamProtocolError, match="not ready: no worker is ready"):
+        await chained.alive(spec)
+    server.answers["/ready"] = (200, b'{"status": "ready"}')
+    await chained.alive(spec)
+    await client.close()

@@ -258,3 +258,21 @@ async def test_a_failed_request_brings_the_checks_forward_until_they_have_decide
     registry.remove(worker.id)
     guards.record(worker.id, Verdict.FAILURE, 0.0)
     await monitor.close()
+
+
+async def test_what_answers_and_can_be_no_worker_is_said_once(
+    ask: Visitor, engine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And once more where it was one in between."""
+    server = engine({"/health": (200, b'{"status": "ok", "server": "prefix-gateway"}')})
+    registry, monitor = make(ask)
+    worker = registry.add(WorkerSpec(server.url))
+    for _ in range(3):
+        assert not await monitor.check(worker)
+    assert worker.reason.startswith("this is a prefix-gateway and no engine")
+    server.answers.update({"/health": (200, b""), "/v1/models": models("m")})
+    assert await monitor.check(worker)
+    assert (worker.state, worker.reason) == (WorkerState.READY, "")
+    server.answers["/health"] = (200, b'{"status": "ok", "server": "prefix-gateway"}')
+    assert not await monitor.check(worker)
+    assert [r.message for r in caplog.records] == ["a worker can't be used"] * 2

@@ -239,7 +239,7 @@ async def test_settings_travel_whole_and_the_environment_adds_nothing(
     )
     ours, theirs = socket.socketpair()
     one, two = await Channel.over(ours), await Channel.over(theirs)
-    one.send(Begin(outgoing(given), 1, 2, 6, "/path", None))
+    one.send(Begin(outgoing(given), 1, 2, 6, "/path", None, "name"))
     monkeypatch.setenv("GATEWAY_TRIES", "9")
     begin = await two.receive()
     assert isinstance(begin, Begin)
