@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -124,6 +125,15 @@ def test_both_versions_run_and_answer(tmp_path: Path) -> None:
     assert table({name: Compared(**one) for name, one in document["figures"].items()}) in ran.stdout
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Who runs the tests in a shell's background ignores SIGINT, and so would all that they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_waits_for_what_must_not_be_torn() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), undisturbed():  # noqa: PT012
@@ -133,6 +143,7 @@ def test_a_signal_waits_for_what_must_not_be_torn() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_told_to_end_it_leaves_nothing(number: int, code: int, tmp_path: Path, spawn: Spawn) -> None:
     """While the first version is being started, where a process is easily forgotten, or a moment later."""

@@ -294,6 +294,7 @@ SHORT = {
     "agent/run.py": "waits for an engine's end, and is waited for",
     "api/response_pins.py": "writes what waits; the next answer begins it anew",
     "api/intake.py": "begins one connection",
+    "api/while_there.py": "one client's work, waited for or ended by the call that does it",
     "api/turns.py": "answers one connection's requests, whose failures it tells",
     "diagnosis/collect.py": "asks in a group of tasks, which waits for all of them",
     "auth/shared_limits.py": "settles one request",

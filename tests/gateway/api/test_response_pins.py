@@ -182,7 +182,7 @@ async def test_of_several_models_the_one_that_gave_it_is_asked() -> None:
 
 async def test_responses_of_another_key_are_not_there(tmp_path: Path) -> None:
     keys = tmp_path / "keys.yaml"
-    entries = [{"id": name, "hash": sha256_of(name), "models": ["m"]} for name in ("pgw_ours", "pgw_theirs")]
+    entries = [{"id": name, "hash": sha256_of(f"pgw_{name}"), "models": ["m"]} for name in ("ours", "theirs")]
     keys.write_text(json.dumps({"keys": entries}))
     one = Keeping("one")
     async with one.engine, whole(one.engine.url, api_keys_file=keys) as gateway:
