@@ -298,7 +298,7 @@ def build(settings: Settings, name: str | None = None) -> App:
     readiness = Readiness(registry, encoders, knowledge, finder)
     view = FleetView(registry, board, guard, index, router.feedback, encoders, queue, followers.status, clock)
     watching = Watching(view, readiness, Bounds(settings.index_max_blocks, settings.queue_size), clock)
-    watching.export(metrics, registry, guard)
+    watching.export(metrics, registry, board, guard)
     options = serve_options(settings)
     zeros = Zeros(metrics, lambda model: table.of(model).name, shared=store is not None)
     zeros.door(options.door)

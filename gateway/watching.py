@@ -20,6 +20,7 @@ from gateway.api.ui.routes import ui_routes
 from gateway.api.ui.snapshot import Snapshots
 from gateway.api.ui.window import LiveWindow
 from gateway.fleet.guards import Guards
+from gateway.fleet.load import LoadBoard
 from gateway.fleet.registry import Registry
 from gateway.fleet.sharing.replicas import Replicas
 from gateway.metrics import LiveState, Metrics
@@ -44,7 +45,7 @@ class Watching:
         self._decisions = Decisions(time.time)
         self.recorders = self._hot, self._window, self._decisions
 
-    def export(self, metrics: Metrics, registry: Registry, guards: Guards) -> None:
+    def export(self, metrics: Metrics, registry: Registry, board: LoadBoard, guards: Guards) -> None:
         """Has Prometheus read the gauges with every scrape, and drops the series of workers that left."""
         state = StateGauges(
             self._view,
@@ -54,7 +55,7 @@ class Watching:
             readiness=self._readiness,
             clock=self._clock,
         )
-        departed = Departed(metrics.forget, self._clock)
+        departed = Departed(metrics.forget, board.still_serves, self._clock)
         registry.subscribe(departed)
         ProcessCollector(registry=metrics.registry)
         for read in (self._view.gauges, state, self._hot.gauges, departed.sweep):

@@ -9,14 +9,23 @@ from gateway.metrics import Gauge
 from gateway.types import Clock, WorkerId
 
 KEPT_S = 600.0
-"""Long enough for every scraper to have seen the last values, and for late answers to end."""
+"""Long enough for every scraper to have seen the last values."""
 
 
 class Departed:
-    """A fleet listener; the sweep rides on a scrape."""
+    """A fleet listener; the sweep rides on a scrape. Who is still `busy` with an answer is waited for: its
+    record would bring the series back."""
 
-    def __init__(self, forget: Callable[[str], None], clock: Clock, *, kept_s: float = KEPT_S) -> None:
+    def __init__(
+        self,
+        forget: Callable[[str], None],
+        busy: Callable[[WorkerId], bool],
+        clock: Clock,
+        *,
+        kept_s: float = KEPT_S,
+    ) -> None:
         self._forget = forget
+        self._busy = busy
         self._clock = clock
         self._kept_s = kept_s
         self._left: dict[WorkerId, float] = {}
@@ -33,7 +42,7 @@ class Departed:
     def sweep(self) -> Iterable[Gauge]:
         """Reads like gauges, and is none."""
         until = self._clock() - self._kept_s
-        for worker in [w for w, since in self._left.items() if since <= until]:
+        for worker in [w for w, since in self._left.items() if since <= until and not self._busy(w)]:
             del self._left[worker]
             self._forget(worker)
         return ()

@@ -266,6 +266,11 @@ class LoadBoard:
     def get(self, worker: WorkerId) -> WorkerLoad | None:
         return self._loads.get(worker)
 
+    def still_serves(self, worker: WorkerId) -> bool:
+        """A removed one has requests of this replica."""
+        left = self._left.get(worker)
+        return left is not None and left.requests > 0
+
     def __iter__(self) -> Iterator[WorkerLoad]:
         return iter(self._loads.values())
 

@@ -134,8 +134,11 @@ class Router:
         retry_after: float | None = None,
         blameless: bool = False,
     ) -> None:
-        """What the end of a try teaches: breaker, overload mark, prefill rates, index."""
+        """What the end of a try teaches: breaker, overload mark, prefill rates, index. Of a worker that has
+        left nothing is learned any more: it would be kept for ever."""
         now = self._clock()
+        if self._registry.get(route.worker) is None:
+            return
         verdict = Verdict.SUCCESS if outcome is Outcome.OK else _VERDICTS.get(outcome, Verdict.NEUTRAL)
         if blameless:
             verdict = Verdict.NEUTRAL
@@ -381,7 +384,8 @@ class Router:
         return None if found is None else Sliced(found, reading.prompts[0].ids)
 
     def _probe_answered(self, worker: WorkerId) -> None:
-        self._guards.answered(worker)
+        if self._registry.get(worker) is not None:
+            self._guards.answered(worker)
         if self._admission is not None:
             self._admission.wake_all()
 

@@ -21,6 +21,8 @@ def _unreachable(origin: Origin, what: str, why: str = "") -> UpstreamConnectErr
 
 class UpstreamClient:
     """Belongs to one event loop. How many requests are under way at once is not limited here: leases are.
+    Nothing is kept of an origin to which no connection is open: nobody needs to say that a worker has left,
+    and whoever asks it then leaves nothing behind.
 
     `max_idle_age` stays below the 5 s after which uvicorn, and so vLLM, drops a quiet connection.
     """
@@ -38,7 +40,7 @@ class UpstreamClient:
         self._max_head = max_head
         self._tls = tls
         self._pools: dict[str, IdlePool] = {}
-        """By base URL."""
+        """By base URL. Each has somebody who uses it, or an idle connection."""
         self._open: set[Connection] = set()
         self.closed = False
 
@@ -71,6 +73,16 @@ class UpstreamClient:
         pool = self._pools.get(url)
         if pool is None:
             pool = self._new_pool(url)
+        pool.users += 1
+        try:
+            await self._exchange(pool, request, sink, timeouts, deadline)
+        finally:
+            pool.users -= 1
+            self._keep_or_drop(pool)
+
+    async def _exchange(
+        self, pool: IdlePool, request: UpstreamRequest, sink: Sink, timeouts: Timeouts, deadline: float
+    ) -> None:
         connection = pool.take()
         if connection is not None:
             try:
@@ -115,6 +127,7 @@ class UpstreamClient:
 
     def _new_pool(self, url: str) -> IdlePool:
         pool = self._pools[url] = IdlePool(
+            url,
             Origin.parse(url),
             asyncio.get_running_loop(),
             max_idle=self._max_idle,
@@ -126,6 +139,13 @@ class UpstreamClient:
         pool.heard_at = max(pool.heard_at, connection.heard_at())
         self._open.discard(connection)
         pool.discard(connection)
+        self._keep_or_drop(pool)
+
+    def _keep_or_drop(self, pool: IdlePool) -> None:
+        if not pool.users and not pool:
+            pool.close()
+            if self._pools.get(pool.url) is pool:
+                del self._pools[pool.url]
 
     def give_up(self, url: str, why: str, silent_s: float) -> int:
         """Requests at this worker of whose answers nothing has come fail at once, and `why` is told: others
@@ -143,16 +163,10 @@ class UpstreamClient:
             connection.give_up(why)
         return len(waiting)
 
-    def forget_origin(self, url: str) -> None:
-        """A worker has left: its idle connections close, its pool goes. Answers under way finish."""
-        pool = self._pools.pop(url, None)
-        if pool is not None:
-            pool.close()
-
     async def close(self) -> None:
         """Close every connection; answers under way fail."""
         self.closed = True
-        for pool in self._pools.values():
+        for pool in list(self._pools.values()):
             pool.close()
         for connection in list(self._open):
             connection.close()

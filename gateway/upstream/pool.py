@@ -13,9 +13,12 @@ class IdlePool:
     how many are busy is nobody's limit here."""
 
     def __init__(
-        self, origin: Origin, loop: asyncio.AbstractEventLoop, *, max_idle: int, max_age: float
+        self, url: str, origin: Origin, loop: asyncio.AbstractEventLoop, *, max_idle: int, max_age: float
     ) -> None:
+        self.url = url
         self.origin = origin
+        self.users = 0
+        """Requests under way."""
         self.heard_at = 0.0
         """When the last bytes came by a connection that is closed by now, on the loop's clock."""
         self._loop = loop

@@ -170,12 +170,17 @@ def test_series_of_a_worker_that_left_are_dropped_after_their_time_and_not_befor
     for worker in ("stays", "goes"):
         recorder.record(record(worker))
         metrics.event_gaps.labels(worker).inc()
-    departed = Departed(metrics.forget, now, kept_s=600)
+    busy = {"goes"}
+    departed = Departed(metrics.forget, busy.__contains__, now, kept_s=600)
     departed.removed(Worker(WorkerSpec("goes")))
     now.time += 599
     departed.sweep()
     assert b'worker="goes"' in generate_latest(metrics.registry)
     now.time += 1
+    departed.sweep()
+    assert b'worker="goes"' in generate_latest(metrics.registry), "the record of its last answer is to come"
+    recorder.record(record("goes"))
+    busy.clear()
     departed.sweep()
     text = generate_latest(metrics.registry)
     assert b'worker="goes"' not in text
@@ -185,7 +190,7 @@ def test_series_of_a_worker_that_left_are_dropped_after_their_time_and_not_befor
 def test_one_that_comes_back_in_time_keeps_its_series() -> None:
     now, metrics = Now(), Metrics()
     MetricsRecorder(metrics).record(record("w"))
-    departed = Departed(metrics.forget, now, kept_s=600)
+    departed = Departed(metrics.forget, lambda worker: False, now, kept_s=600)
     departed.removed(Worker(WorkerSpec("w")))
     departed.added(Worker(WorkerSpec("w")))
     now.time += 1000

@@ -372,12 +372,39 @@ async def test_tls_with_a_certificate_that_is_trusted_and_one_that_is_not(certif
         await stranger.close()
 
 
-async def test_a_forgotten_worker_keeps_no_connection() -> None:
+NOTHING = "<UpstreamClient origins=0 open=0 idle=0>"
+
+
+async def test_nothing_is_kept_of_an_origin_that_nobody_asks_any_more() -> None:
+    """Its last connection grows old, and takes the rest along: a worker may have left, or be asked again."""
     async with FaultyEngine(answers()) as engine:
+        client = UpstreamClient(max_idle_age=0.1)
+        for _ in range(2):
+            await asyncio.gather(*(send(client, engine.url) for _ in range(3)))
+            assert repr(client) == "<UpstreamClient origins=1 open=3 idle=3>"
+            async with asyncio.timeout(10):
+                while repr(client) != NOTHING:  # noqa: ASYNC110 - no event
+                    await asyncio.sleep(0.01)
+        await client.close()
+
+
+@pytest.mark.parametrize("how", ["refused", "closed", "broken", "late", "cancelled"])
+async def test_nor_of_one_that_does_not_answer(how: str, free_port: Callable[[], int]) -> None:
+    """Who asks an engine that has left leaves nothing behind."""
+    scripts = {
+        "closed": raw(head(200, "content-length: 2", "connection: close") + b"{}"),
+        "broken": raw(b"SSH-2.0\r\n"),
+    }
+    async with FaultyEngine(scripts.get(how, hangs())) as engine:
         client = UpstreamClient()
-        await send(client, engine.url)
-        client.forget_origin(engine.url)
-        assert (client.open_connections, repr(client)) == (0, "<UpstreamClient origins=0 open=0 idle=0>")
+        url = f"http://127.0.0.1:{free_port()}" if how == "refused" else engine.url
+        limits = Timeouts(5, 0.05, 0.05, 5, 5) if how == "late" else PATIENT
+        asking = asyncio.ensure_future(send(client, url, timeouts=limits))
+        if how == "cancelled":
+            await waiting(engine, 1)
+            asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert repr(client) == NOTHING
         await client.close()
 
 
