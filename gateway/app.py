@@ -81,6 +81,7 @@ from gateway.routing.encoders import EncoderBook
 from gateway.routing.registry import make_policy
 from gateway.routing.router import Router
 from gateway.routing.shadow import watched
+from gateway.routing.slice_refusals import SliceRefusals
 from gateway.routing.slicing import Slicing
 from gateway.security import Security, make_limiter, secure, worker_authorization
 from gateway.settings import Settings
@@ -253,6 +254,7 @@ def build(settings: Settings, name: str | None = None) -> App:
     security = secure(settings, limiter, GateMetrics(metrics))
     table = policies(settings, random, observer)
     queue = admission(settings)
+    slice_refusals = SliceRefusals(clock)
     router = Router(
         registry,
         board,
@@ -266,6 +268,7 @@ def build(settings: Settings, name: str | None = None) -> App:
         admission=queue,
         max_ttft=settings.max_ttft,
         slicing=Slicing(settings.slice_after, settings.slice_tokens),
+        slice_refusals=slice_refusals,
         observer=observer,
         announce=replicas.sharing.placed if replicas is not None else None,
     )
@@ -320,6 +323,7 @@ def build(settings: Settings, name: str | None = None) -> App:
         clock=clock,
         rng=random,
         via=via,
+        slice_refusals=slice_refusals,
     )
     metrics.registry.register(LiveState(knowledge.gauges))
     if replicas is not None:

@@ -50,6 +50,7 @@ from gateway.errors import (
     brief,
 )
 from gateway.routing.route import Outcome, Route, RouterProtocol
+from gateway.routing.slice_refusals import SliceRefusals
 from gateway.routing.slicing import Sliced
 from gateway.types import Clock, WorkerId
 from gateway.upstream.client import UpstreamClient
@@ -102,6 +103,7 @@ class ProxyService:
         pages: Pages | None = None,
         new_id: Callable[[], str] | None = None,
         via: Via | None = None,
+        slice_refusals: SliceRefusals | None = None,
     ) -> None:
         """Without a `gate`, whoever comes is served, but for pages of other sites. Without a `tracer`, what a
         client says of its trace is passed on. Without `via`, a request may go in circles."""
@@ -112,7 +114,7 @@ class ProxyService:
         self._pins = pins if pins is not None else ResponsePins(clock)
         self._router = router
         self._client = client
-        self._slices = Slices(clock)
+        self._slices = Slices(clock, slice_refusals)
         self._recorder = recorder
         self._read_prompt = read_prompt
         self._options = options

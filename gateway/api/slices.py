@@ -23,6 +23,7 @@ from gateway.api.beginnings import SliceRefused
 from gateway.errors import UpstreamError
 from gateway.fleet.load import Lease
 from gateway.routing.route import Route
+from gateway.routing.slice_refusals import SliceRefusals
 from gateway.routing.slicing import Plan, Sliced, owes
 from gateway.types import Clock, Usage, WorkerId
 
@@ -30,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 0.02
 """Between two looks at whether somebody else waits."""
-_REST_S = 600.0
-"""How long a worker that does not take slices is not asked again."""
 
 Ask = Callable[[int], Awaitable[Usage]]
 """For the first so many tokens of the prompt. Raises UpstreamError, and SliceRefused."""
@@ -50,12 +49,12 @@ class _Queue:
 class Slices:
     """Of one gateway process."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, refusals: SliceRefusals | None = None) -> None:
+        """`refusals` are those that decisions know of."""
         self._clock = clock
+        self.refusals = refusals if refusals is not None else SliceRefusals(clock)
         self.queues: dict[WorkerId, _Queue] = {}
         """Where there are any. To be read only."""
-        self._refused: dict[WorkerId, float] = {}
-        """Until when."""
 
     def enter(self, sliced: Sliced, route: Route) -> SlicedPrompt:
         """Whoever enters calls `over` on every exit."""
@@ -88,14 +87,6 @@ class Slices:
             async with asyncio.timeout_at(deadline):
                 await ahead.reach(tokens, lease.uncached_tokens)
         return True
-
-    def takes(self, worker: WorkerId) -> bool:
-        return self._clock() >= self._refused.get(worker, 0.0)
-
-    def refused(self, worker: WorkerId) -> None:
-        now = self._clock()
-        self._refused = {w: until for w, until in self._refused.items() if until > now}
-        self._refused[worker] = now + _REST_S
 
 
 class SlicedPrompt:
@@ -180,7 +171,7 @@ class SlicedPrompt:
     async def _slice(self, ask: Ask) -> bool:
         """False where it ends before its last slice."""
         plan, worker = self._plan, self._lease.worker
-        if not self._slices.takes(worker) or not await self._turn():
+        if not await self._turn() or not self._slices.refusals.takes(worker):
             return False
         while (tokens := plan.next_cut(self._done)) is not None:
             if not await self._others():
@@ -196,7 +187,7 @@ class SlicedPrompt:
                 if error.computed:
                     self.sent += 1
                     self.computed += tokens - self._done
-                self._slices.refused(worker)
+                self._slices.refusals.refused(worker)
                 why = {"worker": worker, "why": str(error)}
                 logger.warning("long prompts go in one piece: slices are refused", extra=why)
                 return False

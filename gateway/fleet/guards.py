@@ -78,6 +78,10 @@ class Guards:
         """Seconds for which it asked to be left alone; 0 where it did not."""
         return self.of(worker).overload.remaining(now)
 
+    def probes(self, worker: WorkerId, now: float) -> bool:
+        """A request that went there would be a probe."""
+        return worker in self.suspects and self.of(worker).breaker.state(now) is not BreakerState.CLOSED
+
     def begin(self, worker: WorkerId, now: float) -> bool:
         """A request goes there. True where it is a half-open breaker's probe."""
         return worker in self.suspects and self.of(worker).breaker.begin(now)

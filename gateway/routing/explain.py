@@ -75,7 +75,7 @@ class Explanation:
     reason: str
     slices: int
     """In how many pieces the prompt would go to the chosen worker, the request itself among them; 0 without
-    one. A breaker's probe goes in one all the same."""
+    one."""
     workers: tuple[WorkerView, ...]
     """Candidates by score, best first, then the others."""
 

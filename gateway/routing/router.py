@@ -42,6 +42,7 @@ from gateway.routing.observer import NullObserver, RoutingObserver
 from gateway.routing.promises import Announce, Promises
 from gateway.routing.reader import Reader
 from gateway.routing.route import Notes, Outcome, Route
+from gateway.routing.slice_refusals import SliceRefusals
 from gateway.routing.slicing import NO_SLICING, Sliced, Slicing, plan
 from gateway.routing.slow_start import slowed
 from gateway.routing.table import PolicyTable
@@ -82,6 +83,7 @@ class Router:
         announce: Announce | None = None,
         max_ttft: float = 0.0,
         slicing: Slicing = NO_SLICING,
+        slice_refusals: SliceRefusals | None = None,
     ) -> None:
         self._registry = registry
         self._board = board
@@ -93,6 +95,7 @@ class Router:
         self._admission = admission
         self.max_ttft = max_ttft
         self._slicing = slicing
+        self._slice_refusals = slice_refusals if slice_refusals is not None else SliceRefusals(clock)
         self._observer = observer or NullObserver()
         self._promises = Promises(index, announce)
         self._media = MediaMemory(clock)
@@ -103,7 +106,16 @@ class Router:
         self._last_blocks = LastBlocks(index)
         self.feedback = Feedback(index, self._observer, self._last_blocks)
         self.upkeep = Upkeep(
-            registry, board, guards, self.rates, index, self.feedback, encoders, held, self._bounds
+            registry,
+            board,
+            guards,
+            self.rates,
+            index,
+            self.feedback,
+            encoders,
+            held,
+            self._bounds,
+            self._slice_refusals.forget,
         )
 
     async def route(
@@ -302,7 +314,7 @@ class Router:
         if self._guards.starting:
             self._guards.given(worker.id, [candidate.id for candidate in weighing.candidates], now)
         probe = self._guards.begin(worker.id, now)
-        sliced = self.sliced(reading, weighing, winner) if self._slicing.after_s and not probe else None
+        sliced = self.sliced(reading, weighing, winner) if self._slicing.after_s else None
         held_blocks, kept_back, on_trust = self._held(reading, worker, matched)
         notes = Notes(
             probe=probe,
@@ -363,12 +375,15 @@ class Router:
 
     def sliced(self, reading: Reading, weighing: Weighing, winner: int) -> Sliced | None:
         """How its prompt goes there in slices; None: in one piece, as most do. It takes an engine that tells
-        of its blocks, so that what a slice leaves is known to be kept, and that has room for the whole."""
+        of its blocks, so that what a slice leaves is known to be kept, that has room for the whole, and that
+        is no breaker's to probe."""
         worker, matched, prompt = weighing.candidates[winner], weighing.matched[winner], reading.prompt_tokens
         info, answer = worker.info, reading.shape.max_tokens or 1
         if worker.spec.events is None or not reading.exact or len(reading.prompts) != 1 or info is None:
             return None
         if reading.whole:
+            return None
+        if not self._slice_refusals.takes(worker.id) or self._guards.probes(worker.id, self._clock()):
             return None
         if info.most_tokens is not None and prompt + answer > info.most_tokens:
             return None  # it will be refused

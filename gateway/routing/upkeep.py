@@ -50,7 +50,9 @@ class Upkeep:
         encoders: Callable[[str], PromptEncoder | None],
         held: Callable[[], Mapping[WorkerId, int]] | None = None,
         bounds: LearnedBounds | None = None,
+        forget: Callable[[WorkerId], None] = lambda worker: None,
     ) -> None:
+        """`forget` is told who has left, for whoever else keeps something of it."""
         self._registry = registry
         self._board = board
         self._guards = guards
@@ -60,6 +62,7 @@ class Upkeep:
         self._encoders = encoders
         self._held = held
         self._bounds = bounds or LearnedBounds()
+        self._forget = forget
         self.next_at = float("-inf")
         """When it is to be done again."""
 
@@ -93,6 +96,7 @@ class Upkeep:
         self._feedback.forget(worker.id)
         self._guards.forget(worker.id)
         self._bounds.forget(worker.id)
+        self._forget(worker.id)
 
     def _tell_index(self, worker: Worker) -> None:
         info, stride = worker.info, self._stride(worker)

@@ -25,6 +25,7 @@ from gateway.routing.policy import Policy
 from gateway.routing.registry import make_policy
 from gateway.routing.route import Route
 from gateway.routing.router import Router
+from gateway.routing.slice_refusals import SliceRefusals
 from gateway.routing.slicing import NO_SLICING, Slicing
 from gateway.routing.table import PolicyTable
 from gateway.types import BlockKey, CacheScope, WorkerId
@@ -84,6 +85,7 @@ class Fleet:
         self.board = LoadBoard()
         self.registry = Registry(self.board, lambda: self.now, aliases=self.aliases, declared=self.declared)
         self.watching = Watching()
+        self.slice_refusals = SliceRefusals(lambda: self.now)
         self.router = Router(
             self.registry,
             self.board,
@@ -97,6 +99,7 @@ class Fleet:
             admission=self.admission,
             observer=self.watching,
             slicing=self.slicing,
+            slice_refusals=self.slice_refusals,
         )
         self.registry.subscribe(self.router.upkeep)
 

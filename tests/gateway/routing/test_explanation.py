@@ -8,6 +8,7 @@ import pytest
 
 from gateway.cli.explain import show
 from gateway.errors import ModelNotFound, UpstreamConnectError
+from gateway.fleet.breaker import Verdict
 from gateway.fleet.load import LoadVector
 from gateway.fleet.rates import MIN_SAMPLES
 from gateway.fleet.worker import EngineInfo
@@ -16,6 +17,8 @@ from gateway.prompt.engine import EngineEncoder
 from gateway.prompt.reader import read_prompt
 from gateway.routing.explain import explain
 from gateway.routing.registry import POLICIES, make_policy
+from gateway.routing.route import Outcome
+from gateway.routing.slice_refusals import REST_S
 from gateway.routing.slicing import Slicing
 
 pytestmark = pytest.mark.anyio
@@ -119,6 +122,43 @@ async def test_in_how_many_pieces_a_long_prompt_goes(make_fleet: Any, capsys: An
     told = await explain(fleet.router, REQUEST)
     assert (told.chosen, told.slices) == (None, 0)
     assert "pieces" not in printed(told, capsys)
+
+
+async def test_a_worker_that_refused_slices_and_a_probe_get_it_in_one_piece(make_fleet: Any) -> None:
+    """As the request itself would go: what is said is decided in the same place."""
+    fleet = make_fleet(slicing=Slicing(5.0, 16_000))
+    a = fleet.add("a", MANY)
+    for _ in range(MIN_SAMPLES):
+        fleet.router.rates.observe(a, 10_000, 1.0)
+
+    async def pieces() -> tuple[int, int]:
+        """As explained, and as decided."""
+        told = await explain(fleet.router, PromptRequest(Endpoint.COMPLETIONS, "m", prompts=[LONG]))
+        route = await fleet.route(LONG)
+        fleet.router.finish(route, Outcome.CLIENT_ERROR, None, None)
+        route.lease.release()
+        sliced = route.notes.sliced
+        return told.slices, 1 if sliced is None else len(sliced.plan.cuts) + 1
+
+    assert await pieces() == (6, 6)
+    fleet.slice_refusals.refused(a)
+    assert await pieces() == (1, 1)
+    fleet.now += REST_S - 1
+    assert await pieces() == (1, 1)
+    fleet.now += 1
+    assert await pieces() == (6, 6)
+    # one that comes back under its name may be another
+    fleet.slice_refusals.refused(a)
+    fleet.registry.remove(a)
+    fleet.add("a", MANY)
+    for _ in range(MIN_SAMPLES):
+        fleet.router.rates.observe(a, 10_000, 1.0)
+    assert await pieces() == (6, 6)
+    # its breaker's rest is over: whoever comes is its probe
+    for _ in range(3):
+        fleet.guards.record(a, Verdict.FAILURE, fleet.now)
+    fleet.now += 6
+    assert await pieces() == (1, 1)
 
 
 async def test_what_yields_waits_before_strangers_alone(fleet: Any, capsys: Any) -> None:
