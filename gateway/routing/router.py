@@ -367,11 +367,11 @@ class Router:
         if len(reading.keys) != 1 or reading.skips_cache:
             return 0, 0, 0
         keys, unit = reading.keys[0], reading.target.unit
-        return (
-            self._index.held_depth(worker.id, keys[: matched // unit]) if matched else 0,
-            self._last_blocks.kept_back(worker, keys, matched, unit),
-            self._last_blocks.on_trust(worker) if matched else 0,
-        )
+        held = self._index.held_depth(worker.id, keys[: matched // unit]) if matched else 0
+        if worker.info is None or not worker.info.speculates:
+            return held, 0, 0
+        last = self._last_blocks
+        return held, last.kept_back(worker, keys, matched, unit), last.on_trust(worker) if matched else 0
 
     def sliced(self, reading: Reading, weighing: Weighing, winner: int) -> Sliced | None:
         """How its prompt goes there in slices; None: in one piece, as most do. It takes an engine that tells

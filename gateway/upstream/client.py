@@ -40,7 +40,7 @@ class UpstreamClient:
         self._max_head = max_head
         self._tls = tls
         self._pools: dict[str, IdlePool] = {}
-        """By base URL. Each has somebody who uses it, or an idle connection."""
+        """By base URL. Each has a connection, or somebody who is about to make one."""
         self._open: set[Connection] = set()
         self.closed = False
 
@@ -73,16 +73,6 @@ class UpstreamClient:
         pool = self._pools.get(url)
         if pool is None:
             pool = self._new_pool(url)
-        pool.users += 1
-        try:
-            await self._exchange(pool, request, sink, timeouts, deadline)
-        finally:
-            pool.users -= 1
-            self._keep_or_drop(pool)
-
-    async def _exchange(
-        self, pool: IdlePool, request: UpstreamRequest, sink: Sink, timeouts: Timeouts, deadline: float
-    ) -> None:
         connection = pool.take()
         if connection is not None:
             try:
@@ -90,7 +80,15 @@ class UpstreamClient:
             except StaleConnection:
                 connection = None
         if connection is None:
-            connection = await self._connect(pool, timeouts, deadline)
+            pool.connections += 1
+            self._pools.setdefault(
+                url, pool
+            )  # it goes with its last connection, which may have been that one
+            try:
+                connection = await self._connect(pool, timeouts, deadline)
+            except BaseException:
+                self._one_less(pool)
+                raise
             try:
                 fit = await connection.run(request, sink, timeouts, deadline)
             except StaleConnection:
@@ -139,10 +137,11 @@ class UpstreamClient:
         pool.heard_at = max(pool.heard_at, connection.heard_at())
         self._open.discard(connection)
         pool.discard(connection)
-        self._keep_or_drop(pool)
+        self._one_less(pool)
 
-    def _keep_or_drop(self, pool: IdlePool) -> None:
-        if not pool.users and not pool:
+    def _one_less(self, pool: IdlePool) -> None:
+        pool.connections -= 1
+        if not pool.connections:
             pool.close()
             if self._pools.get(pool.url) is pool:
                 del self._pools[pool.url]

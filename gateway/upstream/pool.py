@@ -17,8 +17,8 @@ class IdlePool:
     ) -> None:
         self.url = url
         self.origin = origin
-        self.users = 0
-        """Requests under way."""
+        self.connections = 0
+        """To this origin: idle, busy, or being made."""
         self.heard_at = 0.0
         """When the last bytes came by a connection that is closed by now, on the loop's clock."""
         self._loop = loop
