@@ -33,7 +33,7 @@ from gateway.api.pages import Pages
 from gateway.api.record import Recorder, Story
 from gateway.api.response_pins import Pin, ResponsePins, named_response, without_a_model
 from gateway.api.retry import RetryPolicy, outcome_of, retry_after_of
-from gateway.api.slices import Ask, Slices
+from gateway.api.slices import Ask, InVain, Slices
 from gateway.api.tracing import Trace, Tracer
 from gateway.errors import (
     ClientError,
@@ -260,6 +260,10 @@ class ProxyService:
             finally:
                 story.routing_s += self._clock() - began
             exchange = await self._try(call, route, identifier, deadline, story, outlet)
+            if exchange is None:
+                # once all who were promised the same in vain have taken their own promises back
+                await asyncio.sleep(0)
+                continue
             if exchange.committed:
                 return
             failed, tried = exchange, tried | {route.worker}
@@ -274,8 +278,9 @@ class ProxyService:
 
     async def _try(
         self, call: Call, route: Route, identifier: bytes, deadline: float, story: Story, outlet: Outlet
-    ) -> Exchange:
-        """One worker's turn. However it ends, the router is told and the lease released."""
+    ) -> Exchange | None:
+        """One worker's turn; None where it was not asked, since what it was chosen for will not be there.
+        However it ends, the router is told and the lease released."""
         endpoint, options = call.endpoint, self._options
         plan = AnswerPlan(
             headers=answer_headers(route, identifier, worker=options.worker_header),
@@ -290,7 +295,7 @@ class ProxyService:
         )
         sliced = route.notes.sliced
         ahead = None if sliced is None else self._slices.enter(sliced, route)
-        followed = False
+        followed = in_vain = False
         exchange = Exchange(outlet, plan, self._clock, route.lease.first_byte)
         outcome = Outcome.CANCELLED
         began = self._clock()
@@ -308,6 +313,8 @@ class ProxyService:
                 stream_error=exchange.stream_error,
                 body=exchange.withheld.body if exchange.withheld is not None else b"",
             )
+        except InVain:
+            in_vain = True
         except ClientGone:
             raise
         except Exception:
@@ -319,7 +326,8 @@ class ProxyService:
                 ahead.over()
                 exchange.usage, first = ahead.left_to(exchange.usage), None
                 story.slices += ahead.sent
-            story.tried(route, exchange, outcome)
+            if not in_vain:
+                story.tried(route, exchange, outcome)
             try:
                 self._router.finish(
                     route,
@@ -331,7 +339,7 @@ class ProxyService:
                 )
             finally:
                 route.lease.release()
-        return exchange
+        return None if in_vain else exchange
 
     def _asking(
         self, sliced: Sliced, call: Call, route: Route, request: UpstreamRequest, deadline: float

@@ -5,14 +5,15 @@ At one worker one prompt is sliced at a time, in order of arrival. It is held wh
 gateway have no first byte there, but no longer than their prompts may take, for an answer in one piece shows
 that late. Requests of other replicas are only met in the engine's own queue. Whoever was promised a part of
 such a prompt that is not there yet does not pass it: that would be computed twice. Nor does a long one that
-goes in one piece: those come in order of arrival.
+goes in one piece: those come in order of arrival. Where such a prompt is given up, its client has left, who
+was promised much of it is decided anew, and the first of them may go in slices himself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -34,6 +35,10 @@ LOOK_S = 0.02
 
 Ask = Callable[[int], Awaitable[Usage]]
 """For the first so many tokens of the prompt. Raises UpstreamError, and SliceRefused."""
+
+
+class InVain(Exception):
+    """What a request was promised of another prompt will not come, and is more than goes in one piece."""
 
 
 @dataclass(slots=True)
@@ -60,7 +65,8 @@ class Slices:
         """Whoever enters calls `over` on every exit."""
         queue = self.queues.setdefault(route.worker, _Queue())
         queue.tokens += route.lease.uncached_tokens
-        prompt = SlicedPrompt(self, queue, sliced.plan, route, self._clock)
+        owing = [prompt for prompt in queue.prompts if prompt.owes(route)]
+        prompt = SlicedPrompt(self, queue, sliced.plan, route, owing, self._clock)
         queue.prompts.append(prompt)
         return prompt
 
@@ -73,12 +79,13 @@ class Slices:
     async def follow(self, route: Route, deadline: float) -> bool:
         """For one that goes in one piece. Waits until what it was promised of prompts in slices is there, or,
         where it is long itself, until those before it are on their way; no longer than to the `deadline`, on
-        the loop's clock. False: it need not."""
+        the loop's clock. False: it need not. Raises InVain."""
         queue, lease = self.queues.get(route.worker), route.lease
         if queue is None:
             return False
         tokens: float = route.matched_tokens
-        ahead = next((prompt for prompt in queue.prompts if prompt.owes(route)), None)
+        owing = [prompt for prompt in queue.prompts if prompt.owes(route)]
+        ahead = owing[0] if owing else None
         if lease.uncached_tokens > (last := queue.prompts[-1]).rest_tokens:
             tokens, ahead = inf, last
         if ahead is None:
@@ -86,6 +93,8 @@ class Slices:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await ahead.reach(tokens, lease.uncached_tokens)
+                if any(prompt.leaves(route) for prompt in owing):
+                    raise InVain
         return True
 
 
@@ -97,11 +106,21 @@ class SlicedPrompt:
     sent = 0
     """Slices."""
 
-    def __init__(self, slices: Slices, queue: _Queue, plan: Plan, route: Route, clock: Clock) -> None:
+    def __init__(
+        self,
+        slices: Slices,
+        queue: _Queue,
+        plan: Plan,
+        route: Route,
+        owing: Sequence[SlicedPrompt],
+        clock: Clock,
+    ) -> None:
+        """`owing` are those before it of which it was promised something that is not there yet."""
         self._slices = slices
         self._queue = queue
         self._plan = plan
-        self._keys = route.keys[0]
+        self._route = route
+        self._owing = owing
         self._lease = route.lease
         self._clock = clock
         self._began = self._deadline = 0.0
@@ -110,13 +129,13 @@ class SlicedPrompt:
         """From how many tokens on each can go, and what it has of its own."""
         self._past = 0
         """What waits of others and must have been computed by now."""
-        self._has_turn = self._is_over = False
+        self._has_turn = self._is_over = self._given_up = False
 
-    def over(self) -> None:
-        """It is sent, or never will be. May be called again."""
+    def over(self, *, sent: bool = False) -> None:
+        """It is `sent`, or never will be. May be called again."""
         if self._is_over:
             return
-        self._is_over = True
+        self._is_over, self._given_up = True, not sent
         if self._has_turn:
             self._queue.turn.release()
         self._slices.leave(self, self._lease, self._queue)
@@ -133,7 +152,13 @@ class SlicedPrompt:
             return False
         notes = route.notes
         blocks = route.matched_tokens // notes.unit
-        return owes(self._keys, self._done, route.keys[0], blocks, notes.held_blocks, notes.unit)
+        return owes(self._route.keys[0], self._done, route.keys[0], blocks, notes.held_blocks, notes.unit)
+
+    def leaves(self, route: Route) -> bool:
+        """It was given up, and that one would have to compute more than goes in one piece."""
+        notes = route.notes
+        there = max(self._done, notes.held_blocks * notes.unit)
+        return self._given_up and self.owes(route) and route.prompt_tokens - there > self.rest_tokens
 
     async def reach(self, tokens: float, uncached_tokens: int) -> None:
         """Until so many of its tokens are there, or all are asked for, ahead of whoever comes then. It does
@@ -159,20 +184,25 @@ class SlicedPrompt:
 
     async def run(self, ask: Ask, deadline: float) -> None:
         """Returns when the request itself is to be sent, at the `deadline`, by the loop, at the latest.
-        Raises nothing of its own: where a slice fails, that will tell whether the worker does."""
+        Raises InVain, before a slice of it was sent; where a slice fails, the request will tell whether the
+        worker does."""
         self._deadline = deadline
         try:
             if not await self._slice(ask):
                 # what is left of it goes in one piece
                 self._queue.tokens += self._lease.yield_no_more(self._plan.prompt_tokens - self._done)
-        finally:
+        except BaseException:
             self.over()
+            raise
+        self.over(sent=True)
 
     async def _slice(self, ask: Ask) -> bool:
         """False where it ends before its last slice."""
         plan, worker = self._plan, self._lease.worker
         if not await self._turn() or not self._slices.refusals.takes(worker):
             return False
+        if any(prompt.leaves(self._route) for prompt in self._owing):
+            raise InVain
         while (tokens := plan.next_cut(self._done)) is not None:
             if not await self._others():
                 return False

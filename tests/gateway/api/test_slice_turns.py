@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.slices import SlicedPrompt, Slices
+from gateway.api.slices import InVain, SlicedPrompt, Slices
 from gateway.errors import UpstreamConnectError
 from gateway.fleet.load import Lease, LoadBoard
 from gateway.routing.route import Notes, Route
@@ -115,6 +115,56 @@ async def test_who_was_promised_a_part_of_it_follows_and_is_nobody_to_yield_to()
     await asyncio.wait_for(running, 20)
     assert await asyncio.wait_for(long, 20)
     assert road.asked == [("a", cut) for cut in CUTS]
+
+
+async def test_who_was_promised_much_of_one_that_is_given_up_is_decided_anew() -> None:
+    """Who needs more than goes in one piece, 1,280 tokens here: of 5,000 nothing but the first 1,024 came."""
+    road = Road(seconds=4000.0)
+    prompt, second = road.enter(), asyncio.Event()
+
+    async def stuck() -> None:
+        if len(road.asked) == 2:
+            second.set()
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(prompt.run(road.ask("a", stuck), FOREVER))
+    await second.wait()
+
+    def follow(prompt_tokens: int, matched: int, **other: Any) -> asyncio.Task[bool]:
+        lease = Lease.take(road.load, prompt_tokens=prompt_tokens, matched_tokens=matched)
+        route = road.route(lease, matched, **other)
+        route.prompt_tokens = prompt_tokens
+        return asyncio.create_task(road.slices.follow(route, FOREVER))
+
+    much, another = follow(2305, 2304), follow(5000, 4992)
+    little, stranger = follow(2304, 2288), follow(5000, 0, keys=[key + 1 for key in KEYS])
+    held = follow(2305, 2304, held=144)
+    sliced = road.enter(matched=2304)
+    slicing = asyncio.create_task(sliced.run(road.ask("b"), FOREVER))
+    assert not await held
+    await asyncio.sleep(0)
+    running.cancel()
+    for one in (much, another, slicing):
+        with pytest.raises(InVain):
+            await asyncio.wait_for(one, 20)
+    # what is missing goes in one piece, or was never promised
+    assert await asyncio.wait_for(little, 20)
+    assert await asyncio.wait_for(stranger, 20)
+    assert road.asked == [("a", 1024), ("a", 2048)]
+    assert not road.slices.queues
+
+
+async def test_who_was_promised_a_part_of_one_that_is_sent_is_not() -> None:
+    """Though it was sent in one piece, and long before its time."""
+    road = Road(seconds=0.4)
+    road.other(5000)
+    prompt = road.enter()
+    lease = Lease.take(road.load, prompt_tokens=5000, matched_tokens=4992)
+    following = asyncio.create_task(road.slices.follow(road.route(lease, 4992), FOREVER))
+    await asyncio.sleep(0)
+    await prompt.run(road.ask("a"), FOREVER)
+    assert road.asked == []
+    assert await asyncio.wait_for(following, 20)
 
 
 async def test_nobody_follows_for_longer_than_it_has() -> None:

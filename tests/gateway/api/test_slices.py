@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -263,3 +263,42 @@ async def test_a_client_that_leaves_ends_its_slice() -> None:
         await gateway.records(1)
         assert gateway.outcomes() == {"cancelled": 1}
         assert lengths(engine) == [1024, 2048]
+
+
+async def test_where_a_client_leaves_the_first_that_waited_for_its_prompt_goes_in_slices() -> None:
+    """And the next one waits for that. Neither has been anywhere before, as far as anybody is told."""
+
+    async def hangs_at_its_second(turn: Turn) -> None:
+        await (keeps_all if len(lengths(turn.engine)) != 2 else hangs())(turn)  # type: ignore[arg-type]
+
+    async with (
+        FaultyEngine(hangs_at_its_second, model="m") as engine,
+        sliced(engine) as gateway,
+        http() as client,
+    ):
+
+        async def ask(*more: int) -> int:
+            answer = await client.post(gateway.url + PATH, json={"model": "m", "prompt": [*PROMPT, *more]})
+            return answer.status_code
+
+        async def until(condition: Callable[[], bool]) -> None:
+            async with asyncio.timeout(20):
+                while not condition():  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.005)
+
+        def waiting() -> int:
+            (worker,) = gateway.app.view.workers()
+            return worker.load.requests
+
+        first = asyncio.create_task(ask())
+        await until(lambda: len(engine.seen) == 2)
+        second = asyncio.create_task(ask(*range(40)))
+        await until(lambda: waiting() == 2)
+        third = asyncio.create_task(ask(*range(60)))
+        await until(lambda: waiting() == 3)
+        assert lengths(engine) == [1024, 2048]
+        first.cancel()
+        assert await asyncio.wait_for(asyncio.gather(second, third), 20) == [200, 200]
+        assert lengths(engine) == [1024, 2048, 1024, 2048, 3072, 4096, 5040, 5060]
+        await gateway.records(3)
+        assert (gateway.outcomes(), gateway.retries()) == ({"cancelled": 1, "ok": 2}, {})
