@@ -29,7 +29,8 @@ GatewayError
 from __future__ import annotations
 
 STORE_FAILURES = (
-    "unavailable", "timeout", "certificate", "auth", "forbidden", "readonly", "out_of_memory", "refused",
+    "unavailable", "timeout", "certificate", "auth", "forbidden", "wrong_url", "readonly", "out_of_memory",
+    "refused",
 )  # fmt: skip
 """Why Redis did not carry a command out."""
 

@@ -58,25 +58,14 @@ def make_share(
 
 async def check_store(store: Store, *, wait: bool) -> None:
     """Raises ConfigError for what waiting does not mend, unless told to wait: a refused password, a
-    certificate that is not trusted, a server that evicts. One that does not answer is only reported: it may
-    come."""
+    certificate that either side does not trust, a server of another kind than the URL says, one that evicts.
+    One that does not answer is only reported: it may come."""
     try:
         with store.hushed():
             await store.check()
     except StoreError as error:
-        if error.kind == "certificate" and not wait:
-            raise ConfigError(
-                f"the certificate of Redis at {store.url} is not trusted: {error.message.rstrip('.')}; give "
-                "its CA as ?ca=PATH in --redis-url, and the name that the certificate is for "
-                "(docs/redis.md); --redis-wait goes on without it meanwhile"
-            ) from error
-        if error.kind in ("auth", "forbidden") and not wait:
-            raise ConfigError(
-                f"Redis at {store.url} refuses us: {error.message.rstrip('.')}; check user and password in "
-                f"--redis-url, and the user's rights to keys and channels {store.keys.prefix}:* "
-                "(docs/redis.md); "
-                "--redis-wait goes on without it meanwhile"
-            ) from error
+        if not wait and (why := _for_good(error, store)):
+            raise ConfigError(f"{why} (docs/redis.md); --redis-wait goes on without it meanwhile") from error
         if error.kind in ("unavailable", "timeout") and (hint := await other_scheme(store.url)):
             error = StoreError(f"{error.message.rstrip('.')}; {hint}", kind=error.kind)
         store.say(error)
@@ -84,3 +73,32 @@ async def check_store(store: Store, *, wait: bool) -> None:
         if not wait:
             raise
         log.error("%s", error.message)
+
+
+def _for_good(error: StoreError, store: Store) -> str:
+    """What is wrong and what to do, where waiting does not mend it; otherwise empty."""
+    said = error.message.rstrip(".")
+    match error.kind:
+        case "certificate" if "CERTIFICATE_VERIFY_FAILED" in said:
+            return (
+                f"the certificate of Redis at {store.url} is not trusted: {said}; give its CA as ?ca=PATH in "
+                "--redis-url, and the name that the certificate is for"
+            )
+        case "certificate":
+            return (
+                f"Redis at {store.url} wants a certificate of ours that it trusts: {said}; give it as "
+                "?cert=PATH&key=PATH in --redis-url"
+            )
+        case "auth" | "forbidden":
+            return (
+                f"Redis at {store.url} refuses us: {said}; check user and password in --redis-url, and the "
+                f"user's rights to keys and channels {store.keys.prefix}:*"
+            )
+        case "wrong_url":
+            return (
+                f"Redis at {store.url} is not what --redis-url says: {said}; check the database behind the "
+                "host, and whether it is one server (redis://), a Sentinel (redis+sentinel://) or a cluster "
+                "(redis+cluster://)"
+            )
+        case _:
+            return ""

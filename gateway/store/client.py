@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Any, TypeAlias
 
@@ -22,6 +23,16 @@ Client: TypeAlias = "Redis | RedisCluster"
 CLIENT_ERRORS = (exceptions.RedisError, exceptions.RedisClusterException, OSError, RuntimeError)
 """All that a call may end in where Redis is the reason. A RuntimeError is uvloop's for a write to a
 connection that was closed a moment ago; redis-py lets it pass."""
+
+_REFUSED_CERTIFICATE = re.compile(
+    "alert (certificate|bad certificate|unsupported certificate|unknown ca|handshake failure)"
+)
+"""A server's alert that it wants a certificate of ours, or another one. The last is TLS 1.2's for none."""
+_WRONG_URL = re.compile(
+    "DB index is out of range|invalid DB index|SELECT is not allowed in cluster mode|"
+    "Cluster mode is not enabled|cluster support disabled|unknown command '(SENTINEL|EVALSHA)'"
+)
+"""The server is another kind of one than the URL says: so it stays until somebody changes one of them."""
 
 _MAX_CONNECTIONS = 4096
 """A blocking read holds one for each worker that is mirrored."""
@@ -109,14 +120,18 @@ def as_store_error(error: Exception) -> StoreError:
         text = f"no node of the cluster is known that could be asked ({type(error).__name__})"
     if isinstance(error, MasterNotFoundError):
         text = text.partition(" : ")[0]  # behind it stand whole clients, and not what ailed them
+    if isinstance(error, exceptions.MovedError):
+        text = f"it is a node of a cluster (MOVED {text})"
     return StoreError(text or type(error).__name__, kind=_kind(error))
 
 
 def _kind(error: Exception) -> str:
     text = str(error)
     # a cluster's client has a connection's error in its own one's text alone
-    if "CERTIFICATE_VERIFY_FAILED" in text:
+    if "CERTIFICATE_VERIFY_FAILED" in text or _REFUSED_CERTIFICATE.search(text):
         return "certificate"
+    if isinstance(error, exceptions.MovedError) or _WRONG_URL.search(text):
+        return "wrong_url"
     match error:
         case exceptions.AuthenticationError() | exceptions.AuthenticationWrongNumberOfArgsError():
             return "auth"

@@ -236,7 +236,8 @@ class Store:
         self._observer.failed(error.kind)
         if not self._hushed:
             self.say(error)
-        if error.kind != "refused":
+        # one that answers is not down for that, but may be why it never came up
+        if error.kind != "refused" or self._health.since is None:
             self._reason = error.message
         self._health.failed(error.kind, _part(args), limit, self._clock())
         return error

@@ -10,7 +10,7 @@ their server has gone."""
 MOST_SUBJECTS = 1000
 
 _ABOUT_WRITES = frozenset({"readonly", "out_of_memory", "forbidden"})
-_NO_ANSWERS = frozenset({"unavailable", "timeout", "auth", "certificate"})
+_NO_ANSWERS = frozenset({"unavailable", "timeout", "auth", "certificate", "wrong_url"})
 _OTHERS = "*"
 
 

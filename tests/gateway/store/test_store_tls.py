@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -26,14 +28,19 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """Certificate of localhost, its own authority; the key lies beside it."""
+    return make_certificate(tmp_path)
+
+
+def make_certificate(folder: Path) -> Path:
     tool = shutil.which("openssl")
     if tool is None:
         pytest.skip("no openssl here to make a certificate with")
-    path = tmp_path / "ca.pem"
+    folder.mkdir(exist_ok=True)
+    path = folder / "ca.pem"
     options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
     subprocess.run(
         [tool, *options.split(), "-addext", "subjectAltName=DNS:localhost",
-         "-keyout", tmp_path / "key.pem", "-out", path],
+         "-keyout", folder / "key.pem", "-out", path],
         check=True, capture_output=True,
     )  # fmt: skip
     return path
@@ -99,6 +106,57 @@ async def test_a_certificate_that_is_not_trusted_is_said_at_the_start(
             await check_store(store, wait=True)
             assert (store.status.up, store.status.failures) == (False, 2)
             await store.close()
+
+
+@contextlib.contextmanager
+def wants_certificates(certificate: Path, newest: ssl.TLSVersion) -> Iterator[int]:
+    """Port of a server that takes nobody without a certificate that it trusts, and lets its alert arrive."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.parent / "key.pem")
+    context.load_verify_locations(certificate)
+    context.verify_mode, context.maximum_version = ssl.CERT_REQUIRED, newest
+
+    def refuse(plain: socket.socket) -> None:
+        with plain.dup() as raw:
+            with pytest.raises(ssl.SSLError):
+                context.wrap_socket(plain, server_side=True)
+            raw.shutdown(socket.SHUT_WR)
+            while raw.recv(65_536):
+                pass  # to close before all was read would take the alert back
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                refuse(listening.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(30)
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2])
+@pytest.mark.parametrize("given", ["none", "a stranger's"])
+async def test_a_certificate_of_ours_that_the_server_misses_is_said_at_the_start(
+    certificate: Path, tmp_path: Path, newest: ssl.TLSVersion, given: str
+) -> None:
+    query = f"?ca={certificate}"
+    if given != "none":
+        path = make_certificate(tmp_path / "other")
+        query += f"&cert={path}&key={path.parent / 'key.pem'}"
+    with wants_certificates(certificate, newest) as port:
+        store = Store(parse_store_url(f"rediss://localhost:{port}{query}"), timeout=10)
+        with pytest.raises(
+            ConfigError, match=r"wants a certificate of ours that it trusts: .*alert.*\?cert="
+        ):
+            await check_store(store, wait=False)
+        await check_store(store, wait=True)
+        assert not store.status.up
+        await store.close()
 
 
 @pytest.mark.parametrize(
