@@ -197,6 +197,15 @@ class Readiness:
 def build(settings: Settings, name: str | None = None) -> App:
     """Raises ConfigError for settings that cannot work, before anything listens or runs. `name` is what all
     behind one port have in common, where they are several."""
+    context = zmq.asyncio.Context()
+    try:
+        return _build(settings, name, context)
+    except BaseException:
+        context.term()
+        raise
+
+
+def _build(settings: Settings, name: str | None, context: zmq.asyncio.Context) -> App:
     clock = time.monotonic
     random = Random(settings.seed)
     specs = worker_specs(settings)
@@ -282,11 +291,8 @@ def build(settings: Settings, name: str | None = None) -> App:
         limits=limits,
         lasting=lasting,
         # as long as the looks take that give it up
-        given_up=Relief(
-            registry, guard, clock, client.give_up, limits.unhealthy_after * settings.health_timeout
-        ),
+        relief=Relief(registry, guard, clock, client, limits.unhealthy_after * settings.health_timeout),
     )
-    context = zmq.asyncio.Context()
     followers = Followers(
         IndexSink(index),
         EventMetrics(metrics),

@@ -18,6 +18,7 @@ GatewayError
 ├── UpstreamError               what a worker did to us
 │   ├── UpstreamConnectError    before a byte of the request was answered: another worker may be tried
 │   ├── UpstreamTimeout         connect, first byte, idle or total; says which
+│   │   └── UpstreamGivenUp     it hangs, and its first byte is waited for no longer
 │   └── UpstreamProtocolError   bytes that are not HTTP, or a body that ended too soon
 ├── EventDecodeError            bytes from an engine that are not a batch of KV events
 ├── ConfigError                 settings that cannot work; the message says what to change
@@ -156,6 +157,11 @@ class UpstreamTimeout(UpstreamError):
     def __init__(self, message: str, *, phase: str, told: str | None = None) -> None:
         super().__init__(message, told=told)
         self.phase = phase
+
+
+class UpstreamGivenUp(UpstreamTimeout):
+    def __init__(self, message: str, *, told: str | None = None) -> None:
+        super().__init__(message, phase="first_byte", told=told)
 
 
 class UpstreamProtocolError(UpstreamError):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -103,6 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error(f"--report: there are no figures in {figures}")
         write_pages(json.loads(figures.read_text()))
         return 0
+    # told to end, it ends what it started as well
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     whole = not args.only and args.rounds >= ROUNDS and args.seconds >= SECONDS
     out = asked.output(args.json, RESULTS, whole=whole, page=args.page)
     before = os.getloadavg()[0]

@@ -46,6 +46,7 @@ from gateway.errors import (
     Overloaded,
     Unavailable,
     UpstreamError,
+    UpstreamGivenUp,
     UpstreamTimeout,
     brief,
 )
@@ -315,6 +316,9 @@ class ProxyService:
             )
         except InVain:
             in_vain = True
+        except UpstreamGivenUp as error:
+            # a slice of it
+            exchange.error, outcome = error, Outcome.TIMEOUT
         except ClientGone:
             raise
         except Exception:

@@ -21,7 +21,7 @@ from math import inf
 import msgspec
 
 from gateway.api.beginnings import SliceRefused
-from gateway.errors import UpstreamError
+from gateway.errors import UpstreamError, UpstreamGivenUp
 from gateway.fleet.load import Lease
 from gateway.routing.route import Route
 from gateway.routing.slice_refusals import SliceRefusals
@@ -184,8 +184,8 @@ class SlicedPrompt:
 
     async def run(self, ask: Ask, deadline: float) -> None:
         """Returns when the request itself is to be sent, at the `deadline`, by the loop, at the latest.
-        Raises InVain, before a slice of it was sent; where a slice fails, the request will tell whether the
-        worker does."""
+        Raises InVain, before a slice of it was sent, and UpstreamGivenUp; where a slice fails otherwise, the
+        request will tell whether the worker does."""
         self._deadline = deadline
         try:
             if not await self._slice(ask):
@@ -208,6 +208,8 @@ class SlicedPrompt:
                 return False
             try:
                 usage = await ask(tokens)
+            except UpstreamGivenUp:
+                raise  # it hangs: the request itself would only be one more that waits there
             except UpstreamError as error:
                 if asyncio.get_running_loop().time() < self._deadline:
                     why = {"worker": worker, "why": str(error)}

@@ -13,6 +13,7 @@ from gateway.fleet.guards import Guards
 from gateway.fleet.health import HealthLimits
 from gateway.fleet.probe import Learned
 from gateway.fleet.registry import Registry
+from gateway.fleet.relief import Relief
 from gateway.fleet.worker import EngineInfo, Worker, WorkerSpec, WorkerState
 from gateway.lasting import Lasting
 from gateway.types import Clock, WorkerId
@@ -51,9 +52,9 @@ class HealthMonitor:
         doubted_interval_s: float = 0.2,
         learn_every: int = 6,
         lasting: Lasting | None = None,
-        given_up: Callable[[Worker], None] | None = None,
+        relief: Relief | None = None,
     ) -> None:
-        """`given_up` is called with each failed check of a worker that is unhealthy by then."""
+        """`relief` hears of each failed check of a worker that is unhealthy by then."""
         self._registry = registry
         self._probe = probe
         self._guards = guards
@@ -64,7 +65,8 @@ class HealthMonitor:
         self._doubted_interval_s = doubted_interval_s
         self._learn_every = learn_every
         self._lasting = lasting or Lasting()
-        self._given_up = given_up
+        self._relief = relief
+        self._leaving: set[asyncio.Task[None]] = set()
         self._checks: dict[WorkerId, int] = {}
         self._unheard: dict[WorkerId, int] = {}
         """Visits in a row that left a question without an answer."""
@@ -85,7 +87,7 @@ class HealthMonitor:
             doubt.set()
 
     async def close(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._leaving]
         self._tasks.clear()
         for task in tasks:
             task.cancel()
@@ -111,6 +113,15 @@ class HealthMonitor:
         task = self._tasks.pop(worker.id, None)
         if task is not None:
             task.cancel()
+        if self._relief is not None and self._relief.wanted(worker):
+            leaving = self._lasting.begin(
+                lambda: self._see_off(worker),
+                "looks at workers that have left",
+                about=worker.id,
+                lost="what waits there waits as long as it may",
+            )
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
     async def check(self, worker: Worker) -> bool:
         """One check, now: ask, judge, tell the registry. True where the engine passed."""
@@ -134,8 +145,8 @@ class HealthMonitor:
         health.record(passed, self._clock())
         if health.healthy or not passed:
             self._registry.set_health(worker.id, health.healthy, reason)
-        if not passed and health.healthy is False and self._given_up is not None:
-            self._given_up(worker)
+        if not passed and health.healthy is False and self._relief is not None:
+            self._relief.relieve(worker)
         return passed
 
     def _say(self, worker: Worker, refused: str) -> None:
@@ -157,6 +168,22 @@ class HealthMonitor:
         if 0 < self._unheard.get(worker.id, 0) <= _AGAIN:
             return True
         return self._checks.get(worker.id, 0) % self._learn_every == 0
+
+    async def _see_off(self, worker: Worker) -> None:
+        """It has left, as one that hangs does whose agent or operator was quicker than the checks, and
+        somebody still waits there."""
+        relief, most = self._relief, self._limits.unhealthy_after
+        failed = most if worker.state is WorkerState.UNHEALTHY else 0
+        while relief is not None and relief.wanted(worker):
+            try:
+                await self._probe.alive(worker.spec)
+            except (UpstreamError, ConfigError):
+                failed += 1
+                if failed >= most:
+                    relief.relieve(worker)
+            else:
+                failed = 0
+            await asyncio.sleep(self._limits.wait(self._random))
 
     async def _watch(self, worker: Worker, doubt: asyncio.Event) -> None:
         while True:

@@ -9,7 +9,7 @@ anew elsewhere would make the others slow as well. So is one where nobody else c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from typing import Protocol
 
 from gateway.fleet.guards import Guards
 from gateway.fleet.registry import Registry
@@ -18,26 +18,34 @@ from gateway.types import Clock
 
 logger = logging.getLogger(__name__)
 
-GiveUp = Callable[[str, str, float], int]
-"""Base URL, why, seconds of silence: fails whoever waits there for a first byte if it was silent for so long.
-Returns how many."""
+
+class Waiting(Protocol):
+    """Requests at workers (gateway.upstream.client)."""
+
+    def waits(self, url: str) -> bool: ...
+
+    def give_up(self, url: str, why: str, silent_s: float) -> int: ...
 
 
 class Relief:
     def __init__(
-        self, registry: Registry, guards: Guards, clock: Clock, give_up: GiveUp, silent_s: float
+        self, registry: Registry, guards: Guards, clock: Clock, waiting: Waiting, silent_s: float
     ) -> None:
         self._registry = registry
         self._guards = guards
         self._clock = clock
-        self._give_up = give_up
+        self._waiting = waiting
         self._silent_s = silent_s
 
-    def __call__(self, worker: Worker) -> None:
+    def wanted(self, worker: Worker) -> bool:
+        """Somebody waits there, also where it has left the fleet."""
+        return self._waiting.waits(worker.spec.url)
+
+    def relieve(self, worker: Worker) -> None:
         """`worker` has failed one more check after those that gave it up."""
         if not self._has_stand_in(worker):
             return
-        moved = self._give_up(worker.spec.url, "it fails its health checks, too", self._silent_s)
+        moved = self._waiting.give_up(worker.spec.url, "it fails its health checks, too", self._silent_s)
         if moved:
             logger.warning(
                 "a worker says nothing any more: what waits there is asked elsewhere",

@@ -146,6 +146,11 @@ class UpstreamClient:
             if self._pools.get(pool.url) is pool:
                 del self._pools[pool.url]
 
+    def waits(self, url: str) -> bool:
+        """Somebody waits at this worker for the first byte of an answer."""
+        pool = self._pools.get(url)
+        return pool is not None and any(c.waiting for c in self._open if c.origin is pool.origin)
+
     def give_up(self, url: str, why: str, silent_s: float) -> int:
         """Requests at this worker of whose answers nothing has come fail at once, and `why` is told: others
         can be asked. None does where any of its connections has brought a byte within `silent_s` seconds: who

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
-from gateway.errors import UpstreamConnectError, UpstreamProtocolError, UpstreamTimeout
+from gateway.errors import UpstreamConnectError, UpstreamGivenUp, UpstreamProtocolError, UpstreamTimeout
 from gateway.upstream.lane import Lane
 from gateway.upstream.origin import Origin
 from gateway.upstream.parser import MAX_HEAD, AnswerParser
@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
     def give_up(self, why: str) -> None:
         """Its request waits no longer for an answer that has not begun."""
         what = f"did not answer in time ({why})"
-        self._fail(UpstreamTimeout(f"{self.origin} {what}", phase="first_byte", told=f"the worker {what}"))
+        self._fail(UpstreamGivenUp(f"{self.origin} {what}", told=f"the worker {what}"))
 
     def _fail(self, error: Exception) -> None:
         if self._done is not None and not self._done.done():

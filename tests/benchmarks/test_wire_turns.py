@@ -143,6 +143,20 @@ def test_a_signal_waits_for_what_must_not_be_torn() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_nor_does_the_bench_itself(tmp_path: Path, spawn: Spawn) -> None:
+    asked = ("--only", "bare Python", "--rounds", "1", "--seconds", "30", "--json", str(tmp_path / "b.json"))
+    process = spawn("-m", "benchmarks.wire", *asked)
+    deadline = time.monotonic() + 60
+    while len(started := psutil.Process(process.pid).children(recursive=True)) < 4:
+        assert process.popen.poll() is None, process.output()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.popen.send_signal(signal.SIGTERM)
+    assert process.popen.wait(60) == 143
+    _gone, left = psutil.wait_procs(started, timeout=10)
+    assert left == []
+
+
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_told_to_end_it_leaves_nothing(number: int, code: int, tmp_path: Path, spawn: Spawn) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateway.fleet.worker import WorkerSpec
+from gateway.types import WorkerId
 from tests.faults import SSE_HEAD, FaultyEngine, Turn, answers, chunk, control, hangs, token
 from tests.gateway.api.rig import http
 from tests.gateway.api.whole import Whole, whole
@@ -74,6 +76,29 @@ async def test_what_waits_there_is_another_workers_request() -> None:
         stuck = sum(seen.method == "POST" for seen in one.seen)
         assert stuck >= 1
         assert gateway.retries() == {"timeout": stuck}
+
+
+@pytest.mark.parametrize("found", [False, True], ids=["before its checks", "after them"])
+async def test_so_is_what_waits_there_when_it_has_left_the_fleet(found: bool) -> None:
+    hung = Hanging()
+    async with (
+        FaultyEngine(hung) as one,
+        whole(one.url, **QUICK) as gateway,
+        http() as client,
+    ):
+        hung.hangs = True
+        answer = asyncio.ensure_future(
+            client.post(gateway.url + "/v1/chat/completions", json=CHAT, timeout=60)
+        )
+        await asked(one, 1)
+        if found:
+            await unhealthy(gateway, one)
+        # its agent, or an operator, takes it out
+        async with FaultyEngine(answers(GOOD), model="m") as other:
+            gateway.app.registry.add(WorkerSpec(other.url))
+            gateway.app.registry.remove(WorkerId(one.url))
+            assert (await answer).headers["x-gateway-worker"] == other.url
+            assert gateway.retries() == {"timeout": 1}
 
 
 async def test_alone_it_keeps_them() -> None:

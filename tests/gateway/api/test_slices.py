@@ -17,7 +17,7 @@ from gateway.fleet.rates import MIN_SAMPLES
 from gateway.prompt.base import Endpoint
 from gateway.prompt.reader import read_prompt
 from gateway.types import WorkerId
-from tests.faults import FaultyEngine, Script, Seen, Turn, answers, hangs, raw
+from tests.faults import FaultyEngine, Script, Seen, Turn, answers, control, hangs, raw
 from tests.gateway.api.rig import http
 from tests.gateway.api.whole import Whole, whole
 from tests.ports import free_port
@@ -76,7 +76,7 @@ async def sliced(*engines: FaultyEngine, **settings: Any) -> AsyncIterator[Whole
 
 
 def lengths(engine: FaultyEngine) -> list[int]:
-    prompts = [seen.json()["prompt"] for seen in engine.seen]
+    prompts = [seen.json()["prompt"] for seen in engine.seen if seen.body]
     return [len(prompt) for prompt in prompts if isinstance(prompt, list)]
 
 
@@ -246,6 +246,32 @@ async def test_another_worker_gets_it_in_slices_of_its_own() -> None:
         assert lengths(fine) == [1024, 2048, 3072, 4096, 5000]
         await gateway.records(1)
         assert gateway.retries() == {"upstream_error": 1}
+
+
+async def hangs_when_asked(turn: Turn) -> None:
+    """Well until it is asked for a prompt; from then on it takes what comes and says nothing."""
+    assert turn.engine is not None
+    if turn.seen.method == "GET" and not lengths(turn.engine):
+        await control(turn.seen, "m")(turn)
+    else:
+        await hangs()(turn)
+
+
+async def test_a_worker_that_hangs_at_a_slice_is_not_asked_for_the_rest() -> None:
+    async with (
+        FaultyEngine(hangs_when_asked) as hung,
+        FaultyEngine(keeps_all, model="m") as fine,
+        sliced(hung, fine, health_interval=0.05, health_timeout=0.2) as gateway,
+        http() as client,
+    ):
+        keys = (await gateway.app.router.read(read_prompt(Endpoint.COMPLETIONS, BODY))).keys[0]
+        gateway.app.index.store(WorkerId(hung.url), keys[:64])
+        answer = await client.post(gateway.url + PATH, json=BODY, timeout=60)
+        assert answer.status_code == 200
+        assert lengths(hung) == [2048]
+        assert lengths(fine) == [1024, 2048, 3072, 4096, 5000]
+        await gateway.records(1)
+        assert gateway.retries() == {"timeout": 1}
 
 
 async def test_a_client_that_leaves_ends_its_slice() -> None:

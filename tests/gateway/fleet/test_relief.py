@@ -18,9 +18,12 @@ class Fleet:
         self.guards = Guards()
         self.registry = Registry(LoadBoard(), lambda: 0.0)
         self.given_up: list[tuple[str, float]] = []
-        self.relief = Relief(self.registry, self.guards, lambda: 0.0, self._give_up, 6.0)
+        self.relief = Relief(self.registry, self.guards, lambda: 0.0, self, 6.0)
 
-    def _give_up(self, url: str, why: str, silent_s: float) -> int:
+    def waits(self, url: str) -> bool:
+        return url == HUNG
+
+    def give_up(self, url: str, why: str, silent_s: float) -> int:
         self.given_up.append((url, silent_s))
         return 1
 
@@ -32,7 +35,7 @@ class Fleet:
 
 
 def relieved(fleet: Fleet, info: EngineInfo) -> bool:
-    fleet.relief(fleet.add(HUNG, info, healthy=False))
+    fleet.relief.relieve(fleet.add(HUNG, info, healthy=False))
     return fleet.given_up == [(HUNG, 6.0)]
 
 
@@ -62,5 +65,5 @@ def test_another_rank_of_the_same_server_is_no_other() -> None:
     for worker, healthy in zip(ranks, (False, True), strict=True):
         fleet.registry.learned(worker.id, Learned(EngineInfo("m")))
         fleet.registry.set_health(worker.id, healthy)
-    fleet.relief(ranks[0])
+    fleet.relief.relieve(ranks[0])
     assert fleet.given_up == []
