@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from itertools import chain
@@ -22,19 +23,29 @@ from gateway.logins import without_login
 GATEWAY_METRICS = ("gateway_",)
 ENGINE_METRICS = ("vllm:", "sglang:", "DCGM_FI_")
 TIMEOUT_S = 10.0
+PATIENCE_S = 2.0
+"""When the window is over, who still has to answer is waited for as long again: at least this, at most
+`TIMEOUT_S`."""
 
 Progress = Callable[[float, float], None]
 """Told (seconds watched, seconds to watch) after each round."""
 
 
 @dataclass(slots=True)
-class _Target:
+class Target:
     """One thing that has metrics, while it is watched."""
 
     url: str
     scrapes: list[Scrape] = field(default_factory=list)
     offsets: list[float] = field(default_factory=list)
     error: str = ""
+    asked_at: float = 0.0
+    asking: asyncio.Task[None] | None = None
+    """Who is slow is not asked again meanwhile."""
+
+    @property
+    def idle(self) -> bool:
+        return self.asking is None or self.asking.done()
 
     @property
     def offset(self) -> float | None:
@@ -51,9 +62,10 @@ async def watch(
     progress: Progress = lambda done, all_: None,
     admin_transport: httpx.AsyncBaseTransport | None = None,
 ) -> Facts:
-    """Looks for `window` seconds, every `interval`. The first of `admin_urls` must answer: raises
-    UpstreamConnectError or UpstreamProtocolError where it does not. `admin_transport` carries what is asked
-    of `admin_urls`, in place of the network: a gateway that looks at itself."""
+    """Looks for `window` seconds, every `interval`; who is slow to answer holds up nobody else. The first of
+    `admin_urls` must answer: raises UpstreamConnectError or UpstreamProtocolError where it does not.
+    `admin_transport` carries what is asked of `admin_urls`, in place of the network: a gateway that looks at
+    itself."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
     # to read the certificates takes some twenty milliseconds
     trust = await asyncio.to_thread(httpx.create_ssl_context, trust_env=False)
@@ -67,18 +79,24 @@ async def watch(
         urls = [url.rstrip("/") for url in admin_urls]
         before = [await asker.workers(url) for url in urls]
         models = {row.url: row.model or "" for rows in before for row in rows}
-        replicas = [_Target(url) for url in urls]
-        engines = [_Target(url) for url in models]
+        replicas = [Target(url) for url in urls]
+        engines = [Target(url) for url in models]
         began = time.monotonic()
-        while True:
-            now = time.monotonic()
-            of_replicas = (_scrape(admin, r, now, GATEWAY_METRICS, headers) for r in replicas)
-            of_engines = (_scrape(client, e, now, ENGINE_METRICS, {}) for e in engines)
-            await begun_in_turn(chain(of_replicas, of_engines))
-            progress(min(now - began, window), window)
-            if now - began >= window:
-                break
-            await asyncio.sleep(max(0.0, min(interval, window - (time.monotonic() - began))))
+        async with _dropped_at_the_end([*replicas, *engines]) as targets:
+            while True:
+                now = time.monotonic()
+                of_replicas = (
+                    (r, _scrape(admin, r, now, GATEWAY_METRICS, headers)) for r in replicas if r.idle
+                )
+                of_engines = ((e, _scrape(client, e, now, ENGINE_METRICS, {})) for e in engines if e.idle)
+                await begun_in_turn(chain(of_replicas, of_engines), now)
+                over = now - began >= window
+                pause = min(interval, window - (now - began))
+                await _answered(targets, _patience(window) if over else pause)
+                progress(min(now - began, window), window)
+                if over:
+                    break
+                await asyncio.sleep(max(0.0, now + pause - time.monotonic()))
         return Facts(
             window_s=now - began,
             replicas=[
@@ -88,16 +106,42 @@ async def watch(
         )
 
 
-async def begun_in_turn(questions: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def begun_in_turn(questions: Iterable[tuple[Target, Coroutine[Any, Any, None]]], now: float) -> None:
     """All at the same time, but not begun at one go: to begin a hundred would hold up a gateway that looks at
     itself."""
-    async with asyncio.TaskGroup() as tasks:
-        for question in questions:
-            tasks.create_task(question)
-            await asyncio.sleep(0)
+    for target, question in questions:
+        target.asking, target.asked_at = asyncio.create_task(question), now
+        await asyncio.sleep(0)
 
 
-def _engine(target: _Target, model: str) -> Engine:
+async def _answered(targets: Sequence[Target], limit: float) -> None:
+    """Returns when all have answered, or after `limit` seconds."""
+    asked = [target.asking for target in targets if target.asking is not None]
+    done, _ = await asyncio.wait(asked, timeout=limit)
+    for task in done:
+        task.result()
+
+
+@asynccontextmanager
+async def _dropped_at_the_end(targets: Sequence[Target]) -> AsyncIterator[Sequence[Target]]:
+    """Nobody is waited for any more."""
+    try:
+        yield targets
+    finally:
+        slow = [target for target in targets if not target.idle]
+        for target in slow:
+            target.error = f"no answer in {time.monotonic() - target.asked_at:.0f} s"
+        tasks = [target.asking for target in slow if target.asking is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _patience(window: float) -> float:
+    return min(TIMEOUT_S, max(PATIENCE_S, window)) if window else TIMEOUT_S
+
+
+def _engine(target: Target, model: str) -> Engine:
     """A worker that was refused has no model in the gateway's eyes; its metrics name it."""
     series = Series(target.scrapes)
     return Engine(target.url, model or model_of(series), series, target.error, target.offset)
@@ -105,7 +149,7 @@ def _engine(target: _Target, model: str) -> Engine:
 
 async def _scrape(
     client: httpx.AsyncClient,
-    target: _Target,
+    target: Target,
     at: float,
     prefixes: tuple[str, ...],
     headers: Mapping[str, str],
@@ -118,7 +162,7 @@ async def _scrape(
         target.error = "that is no URL"
         return
     except httpx.HTTPError as error:
-        target.error = f"{type(error).__name__}: {error}"
+        target.error = _words(error)
         return
     if offset is not None:
         target.offsets.append(offset)
@@ -133,6 +177,12 @@ async def _scrape(
         target.error = f"/metrics answers {answer.status_code}"
 
 
+def _words(error: httpx.HTTPError) -> str:
+    """A timeout has none of its own."""
+    late = f"no answer in {TIMEOUT_S:g} s" if isinstance(error, httpx.TimeoutException) else ""
+    return ": ".join(filter(None, (type(error).__name__, str(error) or late)))
+
+
 class _Asker:
     def __init__(self, client: httpx.AsyncClient, headers: Mapping[str, str]) -> None:
         self._client = client
@@ -142,7 +192,7 @@ class _Asker:
         rows: tuple[WorkerRow, ...] = _decoded(worker_rows, await self._json(url, "/admin/workers"), url)
         return rows
 
-    async def replica(self, target: _Target, before: Sequence[WorkerRow]) -> Replica:
+    async def replica(self, target: Target, before: Sequence[WorkerRow]) -> Replica:
         url = target.url
         return Replica(
             name=without_login(url),
@@ -164,7 +214,7 @@ class _Asker:
             ) from error
         except httpx.HTTPError as error:
             raise UpstreamConnectError(
-                f"no gateway at {shown} ({type(error).__name__}: {error}); --admin-url takes another"
+                f"no gateway at {shown} ({_words(error)}); --admin-url takes another"
             ) from error
         if answer.status_code in (401, 403):
             raise UpstreamProtocolError(f"{shown}{path} answers {answer.status_code}: give the admin token")

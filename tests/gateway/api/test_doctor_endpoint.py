@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +13,7 @@ import httpx
 import pytest
 
 from gateway.diagnosis.diagnose import RULES
+from tests.faults import FaultyEngine, hangs
 from tests.gateway.api.rig import http, running
 from tests.gateway.api.whole import Whole, whole
 
@@ -46,6 +49,19 @@ async def test_a_worker_that_is_not_there_is_found(free_port: Callable[[], int])
     assert (found["id"], found["severity"]) == ("worker-down", "critical")
     assert found["subject"] == f"http://127.0.0.1:{port}"
     assert found["runbook"] == "docs/runbooks/worker-down.md"
+
+
+@pytest.mark.anyio
+async def test_an_engine_that_hangs_holds_up_neither_the_window_nor_the_others() -> None:
+    """It is waited for as long again as the window was, at least 2 s; a question's own limit is 10 s."""
+    async with FaultyEngine(hangs()) as engine:
+        port = int(engine.url.rpartition(":")[2])
+        async with sick(port, health_timeout=0.1) as (_, admin), http() as client:
+            answer = await client.post(admin + "/admin/doctor", params={"window": 1}, timeout=60)
+    said = answer.json()
+    assert 1 <= said["window_s"] < 8
+    (metrics,) = (f for f in said["findings"] if f["id"] == "engine-metrics-missing")
+    assert re.search(r"no answer in [2-9] s", json.dumps(metrics))
 
 
 @pytest.mark.anyio

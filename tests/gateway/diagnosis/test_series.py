@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.diagnosis.collect import begun_in_turn, clock_offset
+from gateway.diagnosis.collect import Target, begun_in_turn, clock_offset
 from gateway.diagnosis.series import Scrape, Series, parse
 
 FIRST = """
@@ -141,6 +141,9 @@ async def test_questions_are_begun_one_a_turn_and_wait_for_each_other_at_the_end
         all_begun.set()
 
     other = asyncio.create_task(request())
-    await begun_in_turn(question() for _ in range(100))
+    targets = [Target(f"http://{number}") for number in range(100)]
+    await begun_in_turn(((target, question()) for target in targets), 0.0)
     await other
     assert turns == list(range(100))
+    await asyncio.gather(*(target.asking for target in targets if target.asking is not None))
+    assert all(target.idle for target in targets)
