@@ -22,6 +22,7 @@ _OTHERS = frozenset({"ignore", "scheme", "port", "events-port", "replay-port", "
 
 
 def ignored(annotations: Mapping[str, str]) -> bool:
+    """Another word is `worker_specs`' to refuse."""
     return annotations.get(PREFIX + "ignore", "").lower() == "true"
 
 
@@ -34,6 +35,8 @@ def worker_specs(
     for name in said:
         if name not in _SPEC and name not in _OTHERS:
             raise ConfigError(f"annotation {PREFIX}{name} is unknown; known: {', '.join(_names())}")
+    if (ignore := said.get("ignore", "false")).lower() not in ("true", "false"):
+        raise ConfigError(f'annotation {PREFIX}ignore={ignore}: "true" or "false" is wanted')
     scheme = said.get("scheme", "http")
     host = f"[{address}]" if ":" in address else address
     fields: dict[str, object] = {_SPEC[name]: value for name, value in said.items() if name in _SPEC}

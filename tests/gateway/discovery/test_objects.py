@@ -104,6 +104,11 @@ def test_who_stands_for_nobody(item: Object) -> None:
     assert read_pod(item, BY_NAME) == Read()
 
 
+def test_a_pod_that_is_said_not_to_be_ignored_is_a_worker() -> None:
+    read = read_pod(pod("a", "10.0.0.1", annotations={"prefix-gateway.io/ignore": "False"}), BY_NAME)
+    assert (len(read.members), read.faults) == (1, [])
+
+
 def test_an_unready_pod_says_why() -> None:
     (member,) = read_pod(pod("a", "10.0.0.1", ready=False), BY_NAME).members
     assert member.not_ready == "its pod is not ready: containers with unready status: [engine]"
@@ -116,6 +121,8 @@ def test_an_unready_pod_says_why() -> None:
         ({"prefix-gateway.io/port": "web"}, None, "'web' is neither a port number nor one of http"),
         ({"prefix-gateway.io/weight": "-1"}, None, "weight=-1: a number above zero is wanted"),
         ({"prefix-gateway.io/dp-ranks": "0"}, None, "a number of ranks from 1 is wanted"),
+        ({"prefix-gateway.io/ignore": "yes"}, None, 'ignore=yes: "true" or "false" is wanted'),
+        ({"prefix-gateway.io/ignore": ""}, None, 'ignore=: "true" or "false" is wanted'),
         ({}, {"a": 1, "b": 2}, "several are declared, none is called http"),
         ({}, {}, "none is declared"),
     ],
