@@ -229,7 +229,8 @@ def _done(known: bool, worker: str, what: str, **more: Any) -> dict[str, str]:
 
 def _check_model(model: str, registry: Registry) -> None:
     """Raises ModelNotFound where no decision would ever ask for this model's policy."""
-    base = {target.model for target in registry.targets().values()}
+    # an alias may stand for a name that nobody serves
+    base = {name for name, target in registry.targets().items() if name == target.model}
     if model not in base:
         listed = ", ".join(sorted(base)) or "none yet"
         raise ModelNotFound(f"model {model!r} is no base model; there are: {listed}", param="model")

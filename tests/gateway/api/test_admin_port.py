@@ -165,13 +165,13 @@ async def test_a_weight_that_was_set_is_shown_and_logged(
 
 
 async def test_a_model_gets_a_policy_of_its_own_and_loses_it_again(free_port: Callable[[], int]) -> None:
-    async with admin_of(free_port(), aliases={"other": "m"}) as admin:
+    async with admin_of(free_port(), aliases={"other": "m", "sqlbot": "m:sql"}) as admin:
         own = {"policy": "round_robin", "model": "m"}
         assert (await admin.put("/admin/policy", json=own)).json() == {
             "*": "estimated_ttft",
             "m": "round_robin",
         }
-        for name in ("nobody", "other", ""):
+        for name in ("nobody", "other", "sqlbot", "m:sql", ""):
             refused = await admin.put("/admin/policy", json={**own, "model": name})
             assert refused.status_code == 404
             error = refused.json()["error"]
