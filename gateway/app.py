@@ -314,7 +314,7 @@ def _build(settings: Settings, name: str | None, context: zmq.asyncio.Context) -
     registry.subscribe(zeros)
     pins = ResponsePins(clock, RedisPins(store) if store is not None else None)
     pages = Pages(settings.cors_origins)
-    batch = Batch(MetricsRecorder(metrics), traffic, *watching.recorders)
+    batch = Batch(MetricsRecorder(metrics, registry.base_of), traffic, *watching.recorders)
     metrics.registry.before_reading = batch.flush
     service = ProxyService(
         router,

@@ -78,7 +78,7 @@ class Metrics:
         self._per_worker: dict[tuple[str, str], PerWorker] = {}
         self.endpoints: set[str] = set()
         """Those that requests come for."""
-        self.unrouted = Ends(self, "", "", UNROUTED)
+        self._unrouted = {"": Ends(self, "", "", UNROUTED)}
         self._of_workers: list[Counter | Histogram] = []
         self._decisions: dict[tuple[str, str, str], PerDecision] = {}
 
@@ -286,10 +286,19 @@ class Metrics:
                 bound.expect(endpoint)
             return bound
 
+    def unrouted(self, model: str) -> Ends:
+        """Of requests that no worker was given. `model` is the fleet's word; empty where it knows none."""
+        ends = self._unrouted.get(model)
+        if ends is None:
+            ends = self._unrouted[model] = Ends(self, model, "", UNROUTED)
+            for endpoint in self.endpoints:
+                ends.expect(endpoint)
+        return ends
+
     def expect(self, endpoint: str) -> None:
         """Requests for it come, or may: failures are counted from zero, at every worker."""
         self.endpoints.add(endpoint)
-        for ends in (self.unrouted, *self._per_worker.values()):
+        for ends in (*self._unrouted.values(), *self._per_worker.values()):
             ends.expect(endpoint)
 
     def forget(self, worker: str) -> None:
@@ -326,7 +335,8 @@ class End:
 
 
 class Ends:
-    """How the requests of one (model, worker) ended. Both are empty for those that no worker was given."""
+    """How the requests of one (model, worker) ended. No worker: of those that none was given; nor a model:
+    where the fleet has none of that name."""
 
     __slots__ = ("_ends", "_failures", "_metrics", "_model", "_worker")
 

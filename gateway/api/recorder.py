@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from gateway.api.record import Recorder, RequestRecord
 from gateway.meters import Count
-from gateway.metrics import Metrics
+from gateway.metrics import Ends, Metrics
 from gateway.types import WorkerId
 
 log = logging.getLogger(__name__)
@@ -17,16 +17,17 @@ access = logging.getLogger("gateway.access")
 class MetricsRecorder:
     """One call a request."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, base_of: Callable[[str], str] = lambda name: "") -> None:
+        """`base_of` gives a name's base model where the fleet serves it or did; otherwise nothing."""
         self._metrics = metrics
+        self._base_of = base_of
 
     def record(self, record: RequestRecord) -> None:
         worker, metrics = record.worker, self._metrics
-        # a name that no worker serves is a client's invention: it must not become a series
         bound = None if worker is None else metrics.per_worker(record.model, worker)
         exemplar = {"trace_id": record.trace_id} if record.trace_id else None
         # `.value` would be two calls
-        end = (bound or metrics.unrouted).end(record.endpoint, record.outcome._value_, record.status)
+        end = (bound or self._unrouted(record)).end(record.endpoint, record.outcome._value_, record.status)
         end.requests.value += 1
         end.seconds.observe(record.total_s, exemplar)
         for name in record.stripped:
@@ -53,6 +54,11 @@ class MetricsRecorder:
             if usage.cached_tokens is not None:
                 bound.cached_tokens.inc(usage.cached_tokens)
                 bound.reported_prompt_tokens.inc(usage.prompt_tokens)
+
+    def _unrouted(self, record: RequestRecord) -> Ends:
+        # a name that the fleet does not know is a client's invention: it must not become a series
+        asked = record.asked_model
+        return self._metrics.unrouted(self._base_of(asked) if asked else "")
 
 
 class FilledBlocks:

@@ -62,6 +62,7 @@ class Zeros:
 
     def _of_model(self, model: str, worker: str) -> None:
         metrics = self._metrics
+        metrics.unrouted(model)
         metrics.per_worker(model, worker)
         for counter in (metrics.sliced, metrics.slices):
             counter.labels(model, worker)

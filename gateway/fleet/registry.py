@@ -187,6 +187,11 @@ class Registry:
             name = models.pop()
         return targets.get(name) or self._scaled_to_zero(name)
 
+    def base_of(self, name: str) -> str:
+        """Of what a request may name, or could; empty where nobody knows that."""
+        target = self.resolve(name)
+        return target.model if target is not None else ""
+
     def names(self) -> list[str]:
         """Whatever exists, in order: also what nobody serves just now."""
         return sorted({*self.targets(), *self._away()})

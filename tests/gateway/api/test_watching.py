@@ -212,6 +212,20 @@ def test_a_request_that_no_worker_was_given_leaves_no_series_of_tokens() -> None
     assert not [name for name in samples if name.endswith("tokens_total") or "ttft" in name]
 
 
+def test_a_request_that_no_worker_was_given_counts_for_its_model_where_there_is_one() -> None:
+    metrics, known = Metrics(), {"m": "m", "m:sql": "m"}
+    recorder = MetricsRecorder(metrics, lambda name: known.get(name, ""))
+    for asked in ("m", "m:sql", "invented", "another", ""):
+        recorder.record(record(worker=None, asked_model=asked, status=503, outcome=Outcome.UPSTREAM_ERROR))
+    counted = {
+        (sample.labels["model"], sample.labels["worker"]): sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "gateway_requests_total" and sample.value
+    }
+    assert counted == {("m", ""): 2, ("", ""): 3}
+
+
 def test_a_sampled_trace_is_an_exemplar() -> None:
     metrics = Metrics()
     MetricsRecorder(metrics).record(record(trace_id="4bf92f3577b34da6a3ce929d0e0e4736"))
