@@ -7,14 +7,16 @@ import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from gateway.errors import ConfigError, UpstreamError, UpstreamProtocolError
+from gateway.errors import ConfigError, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from gateway.prompt.base import NotTokenised, PromptRequest, TokenPrompt, too_long
 from gateway.prompt.content import has_media
+from gateway.prompt.engine_choice import AskedEngine, EngineChoice
 from gateway.types import AskEngine, Clock
 
 _STEP = 65_536
@@ -38,9 +40,9 @@ class EngineEncoder:
 
     Requests for the same tokens share one call. At most `concurrency` calls are under way; up to
     `most_waiting` others wait for their turn, as long as an answer may take (`deadline`). A tokenizer service
-    that is slow or down must not slow requests: who finds no place, or waits in vain, is routed by load, and
-    after a failure nobody asks again for `rest` seconds, doubling up to `max_rest` while it keeps failing.
-    `base_urls` gives the engines that may be asked, any of which serves this model; `clock` is in seconds.
+    that is slow or down must not slow requests: who finds no place, or waits in vain, is routed by load.
+    `base_urls` gives the engines that may be asked, any of which serves this model. One that fails rests (see
+    `EngineChoice`; `clock` is in seconds), and another is asked in the time that is left.
     Nobody is asked about a prompt of more than `most_bytes`: it could not be answered in time, and would
     count as a failure.
     """
@@ -63,29 +65,22 @@ class EngineEncoder:
         most_bytes: int = 1_000_000,
     ) -> None:
         self._ask_engine = ask
-        self._base_urls = base_urls
-        self._clock = clock
+        self._engines = EngineChoice(base_urls, clock=clock, rest=rest, max_rest=max_rest)
         self._deadline = deadline
         self._turns = asyncio.Semaphore(concurrency)
         self._most_calls = concurrency + most_waiting
         self._calls: dict[bytes, _Call] = {}
         self._cache: OrderedDict[bytes, array[int]] = OrderedDict()
         self._room = cache_bytes
-        self._rest = rest
-        self._max_rest = max_rest
         self._most_bytes = most_bytes
-        self._failures = 0
-        self._reason = ""
-        self._resting_until = 0.0
-        self._turn = 0
 
     def __repr__(self) -> str:
-        return f"<EngineEncoder {len(self._cache)} answers, {self._failures} failures in a row>"
+        return f"<EngineEncoder {len(self._cache)} answers, {self._engines!r}>"
 
     @property
     def resting(self) -> bool:
-        """Whether requests are routed by load for now, because the engine's tokenizer failed lately."""
-        return self._clock() < self._resting_until
+        """Whether requests are routed by load for now, because all engines' tokenizers failed lately."""
+        return self._engines.resting
 
     async def encode(self, request: PromptRequest) -> Sequence[TokenPrompt]:
         # the engine would count a truncated or illustrated prompt in ways that /tokenize does not tell
@@ -178,36 +173,70 @@ class EngineEncoder:
         return tokens
 
     async def _ask(self, content: bytes) -> array[int] | NotTokenised:
-        urls = self._base_urls()
-        if not urls:
+        """Of one engine. Where it fails, or says nothing for half the time, of another one too."""
+        engine = self._engines.next()
+        if engine is None:
             return NotTokenised("no_worker", "no worker is ready to be asked for tokens")
-        self._turn += 1
-        url = urls[self._turn % len(urls)]
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._deadline
+        calls = [self._begin(engine, content, self._deadline)]
+        first = calls[0]
         try:
-            answer = await self._ask_engine(url, "/tokenize", timeout=self._deadline, content=content)
+            await asyncio.wait(calls, timeout=self._deadline / 2)
+            silent = not first.done()
+            # a tokenizer service that has no turn to spare is not asked twice
+            if not _answered(first) and not (silent and self._turns.locked()):
+                other = self._engines.next(but=engine)
+                left = end - loop.time()
+                if other is not None and left > 0:
+                    async with self._turns if silent else nullcontext():
+                        calls.append(self._begin(other, content, left, hurried=silent))
+                        tokens = await _first_answer(calls)
+                    if not first.done():
+                        self._engines.failed(engine, "/tokenize said nothing while another engine answered")
+                    return tokens
+            return await first
+        finally:
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    def _begin(
+        self, engine: AskedEngine, content: bytes, seconds: float, *, hurried: bool = False
+    ) -> asyncio.Task[array[int] | NotTokenised]:
+        """`hurried`: it is not the engine's failure where it does not answer in `seconds`."""
+
+        def ended(_: asyncio.Task[array[int] | NotTokenised]) -> None:
+            engine.under_way -= 1
+
+        engine.under_way += 1
+        call = asyncio.create_task(self._call(engine, content, seconds, hurried=hurried))
+        # a task that is cancelled before it began runs none of its own code
+        call.add_done_callback(ended)
+        return call
+
+    async def _call(
+        self, engine: AskedEngine, content: bytes, seconds: float, *, hurried: bool
+    ) -> array[int] | NotTokenised:
+        try:
+            answer = await self._ask_engine(engine.url, "/tokenize", timeout=seconds, content=content)
             if 400 <= answer.status < 500 and answer.status not in (404, 405, 429):
                 # this prompt is at fault, not the service
-                self._failures = 0
+                self._engines.answered(engine)
                 return NotTokenised("refused", f"/tokenize answers {answer.status} to this prompt")
             if not answer.good:
                 raise UpstreamProtocolError(f"/tokenize answers {answer.status}")
             tokens = array("I", msgspec.json.decode(answer.body, type=_Answer).tokens)
         except (UpstreamError, ConfigError, msgspec.DecodeError, OverflowError) as error:
-            self._failed(f"{error}" or type(error).__name__)
-            return NotTokenised("failed", f"the engine's /tokenize failed: {self._reason}")
-        self._failures = 0
+            reason = f"{error}" or type(error).__name__
+            if not (hurried and isinstance(error, UpstreamTimeout)):
+                self._engines.failed(engine, reason)
+            return NotTokenised("failed", f"the engine's /tokenize failed: {reason}")
+        self._engines.answered(engine)
         return tokens
 
-    def _failed(self, reason: str) -> None:
-        if self.resting:
-            return  # calls that were under way together fail together: that is one failure
-        self._failures += 1
-        self._reason = reason
-        pause = min(self._max_rest, self._rest * 2.0 ** min(self._failures - 1, 16))
-        self._resting_until = self._clock() + pause
-
     def _at_rest(self) -> NotTokenised:
-        return NotTokenised("resting", f"the engine's /tokenize failed a moment ago: {self._reason}")
+        return NotTokenised("resting", f"the engine's /tokenize failed a moment ago: {self._engines.reason}")
 
     def _remember(self, key: bytes, tokens: array[int]) -> None:
         self._cache[key] = tokens
@@ -215,6 +244,27 @@ class EngineEncoder:
         while self._room < 0:
             _, dropped = self._cache.popitem(last=False)
             self._room += _entry_bytes(dropped)
+
+
+def _answered(call: asyncio.Task[array[int] | NotTokenised]) -> bool:
+    """Whether there is an answer that another engine would give too."""
+    if not call.done():
+        return False
+    tokens = call.result()
+    return not isinstance(tokens, NotTokenised) or tokens.kind != "failed"
+
+
+async def _first_answer(
+    calls: Sequence[asyncio.Task[array[int] | NotTokenised]],
+) -> array[int] | NotTokenised:
+    """The first call's failure, where all fail."""
+    waiting = set(calls)
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for call in done:
+            if _answered(call):
+                return call.result()
+    return calls[0].result()
 
 
 def _entry_bytes(tokens: array[int]) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from gateway.errors import UpstreamTimeout
 from gateway.prompt.base import Endpoint, PromptRequest, not_tokenised
 from gateway.prompt.engine import EngineEncoder
 from gateway.prompt.reader import read_prompt
@@ -88,6 +89,18 @@ async def encoder(port: int, **options: Any) -> AsyncIterator[tuple[EngineEncode
     app, clock = FakeEngine(), Clock()
     async with served(app, port) as url, visitor() as ask:
         yield EngineEncoder(ask, lambda: [url], clock=clock, **{"deadline": 30.0, **options}), app, clock
+
+
+@asynccontextmanager
+async def two_engines(
+    ports: Callable[[], int], **options: Any
+) -> AsyncIterator[tuple[EngineEncoder, list[FakeEngine], Clock]]:
+    """The first of them is asked first."""
+    apps, clock = [FakeEngine(), FakeEngine()], Clock()
+    async with served(apps[0], ports()) as first, served(apps[1], ports()) as second, visitor() as ask:
+        # turns begin at the second of a list
+        urls = [second, first]
+        yield EngineEncoder(ask, lambda: urls, clock=clock, **{"deadline": 30.0, **options}), apps, clock
 
 
 def completion(prompt: Any, **fields: Any) -> PromptRequest:
@@ -366,3 +379,113 @@ async def test_nobody_is_asked_about_a_prompt_that_could_not_be_answered_in_time
         assert 100_000 <= len(prompt.tokens) < 100_100
         assert prompt.exact_tokens == 0
         assert (app.bodies, engine.resting) == ([], False)
+
+
+@pytest.mark.anyio
+async def test_beside_one_that_hangs_every_prompt_is_read(free_port: Callable[[], int]) -> None:
+    async with two_engines(free_port, deadline=2.0, rest=1.0) as (engine, (hung, good), clock):
+        hung.gate.clear()
+        for text in "abcdef":
+            assert ids(await engine.encode(completion(text))) == [[ord(text)]]
+        assert (len(hung.bodies), len(good.bodies)) == (1, 6)
+        assert not engine.resting
+        # after its rest one call finds out, and the others do not wait for that
+        clock.now += 1.0
+        answers = await asyncio.gather(*(engine.encode(completion(text)) for text in "ghij"))
+        assert [ids(prompts) for prompts in answers] == [[[ord(text)]] for text in "ghij"]
+        assert (len(hung.bodies), len(good.bodies)) == (2, 10)
+        # it failed twice: two seconds
+        clock.now += 1.99
+        await engine.encode(completion("k"))
+        await engine.encode(completion("l"))
+        assert len(hung.bodies) == 2
+        hung.gate.set()
+        clock.now += 0.01
+        for text in "mnop":
+            assert ids(await engine.encode(completion(text))) == [[ord(text)]]
+        assert len(hung.bodies) == 4
+
+
+@pytest.mark.anyio
+async def test_beside_one_that_fails_every_prompt_is_read(free_port: Callable[[], int]) -> None:
+    async with two_engines(free_port, concurrency=1) as (engine, (failing, good), _):
+        failing.status = 503
+        for text in "abcd":
+            assert ids(await engine.encode(completion(text))) == [[ord(text)]]
+        assert (len(failing.bodies), len(good.bodies)) == (1, 4)
+
+
+@pytest.mark.anyio
+async def test_where_all_hang_each_fails_and_then_nobody_is_asked(
+    free_port: Callable[[], int],
+) -> None:
+    async with two_engines(free_port, deadline=0.2, rest=1.0) as (engine, apps, clock):
+        for app in apps:
+            app.gate.clear()
+        assert why(await engine.encode(completion("a")))[0] == "failed"
+        # the second had half the time only, so it is not judged yet
+        assert [len(app.bodies) for app in apps] == [1, 1]
+        assert not engine.resting
+        assert why(await engine.encode(completion("b"))) == (
+            "failed",
+            "the engine's /tokenize failed: /tokenize timed out after 0.2 s",
+        )
+        assert engine.resting
+        assert why(await engine.encode(completion("c")))[0] == "resting"
+        assert [len(app.bodies) for app in apps] == [1, 2]
+        clock.now += 1.0
+        assert not engine.resting
+
+
+@pytest.mark.anyio
+async def test_two_engines_have_one_deadline_together() -> None:
+    timeouts: list[float] = []
+
+    async def silent(*_: Any, timeout: float, **__: Any) -> Any:
+        timeouts.append(timeout)
+        await asyncio.sleep(timeout)
+        raise UpstreamTimeout("nothing came", phase="first_byte")
+
+    engine = EngineEncoder(silent, lambda: ["http://a", "http://b"], clock=Clock(), deadline=0.2)
+    assert why(await engine.encode(completion("a"))) == (
+        "failed",
+        "the engine's /tokenize failed: nothing came",
+    )
+    first, second = timeouts
+    assert first == 0.2
+    assert 0.0 < second <= 0.1
+
+
+@pytest.mark.anyio
+async def test_who_is_slow_answers_all_the_same_where_the_other_is_no_faster(
+    free_port: Callable[[], int],
+) -> None:
+    async with two_engines(free_port, deadline=4.0) as (engine, (first, second), _):
+        first.gate.clear()
+        second.gate.clear()
+        prompt = asyncio.create_task(engine.encode(completion("a")))
+        await second.arrived.get()
+        first.gate.set()
+        assert ids(await prompt) == [[97]]
+        second.gate.set()
+        # neither rests
+        for text in "bcde":
+            assert ids(await engine.encode(completion(text))) == [[ord(text)]]
+        assert [len(app.bodies) for app in (first, second)] == [3, 3]
+
+
+@pytest.mark.anyio
+async def test_a_second_engine_takes_a_turn_of_its_own(free_port: Callable[[], int]) -> None:
+    async with two_engines(free_port, deadline=0.2, concurrency=1) as (engine, (hung, good), _):
+        hung.gate.clear()
+        assert why(await engine.encode(completion("a")))[0] == "failed"
+        assert (len(hung.bodies), len(good.bodies)) == (1, 0)
+        assert not engine.resting
+
+
+@pytest.mark.anyio
+async def test_what_an_engine_refuses_is_not_asked_twice(free_port: Callable[[], int]) -> None:
+    async with two_engines(free_port) as (engine, (first, second), _):
+        first.status = 400
+        assert why(await engine.encode(completion("a")))[0] == "refused"
+        assert (len(first.bodies), len(second.bodies)) == (1, 0)
