@@ -1,6 +1,7 @@
 """The experiment that made us build this: does a shared prefix come back faster, and who makes that happen?
 
     make demo                                  starts a gateway and two workers, measures, stops them
+    make demo DEMO_ARGS=--page                 the same, and replaces the documents' figures and picture
     python -m benchmarks.demo --url http://127.0.0.1:8080      measures a running `make run`
 
 Twenty customer-service questions over one system prompt of about 500 tokens, then three chats of six turns in
@@ -18,6 +19,7 @@ import platform
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,8 @@ ANSWER_TOKENS = {"question": 8, "chat": 32}
 """A question is measured to its first token; a chat goes on from its answers."""
 
 MODEL = "smollm2"
-PLOT, RESULTS = Path("docs/demo/ttft.png"), Path("docs/demo/results.json")
+PAGE, OWN = Path("docs/demo"), Path(".cache/demo")
+"""The documents' folder, and one that is nobody's."""
 ARMS = {"affinity": "estimated_ttft", "round robin": "round_robin"}
 
 
@@ -223,7 +226,7 @@ def plot(samples: list[Sample], path: Path) -> None:
     plt.close(figure)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -231,12 +234,16 @@ def main() -> int:
     parser.add_argument("--admin-url", help="its admin URL (default: the port after)")
     parser.add_argument("--model", default=MODEL, help="what to start: smollm2, tiny, a path, sim:<profile>")
     parser.add_argument(
-        "--plot", type=asked.writable, help=f"[default: {PLOT}, of {MODEL} and a fleet of its own]"
+        "--plot", type=asked.writable, help=f"[default: {OWN}/ttft.png, of {MODEL} and a fleet of its own]"
     )
-    parser.add_argument("--json", type=asked.writable, help=f"[default: {RESULTS}, of the same]")
-    args = parser.parse_args()
+    parser.add_argument("--json", type=asked.writable, help=f"[default: {OWN}/results.json, of the same]")
+    parser.add_argument("--page", action="store_true", help=f"write both to {PAGE} instead")
+    args = parser.parse_args(argv)
     usual = args.url is None and args.model == MODEL and (args.json, args.plot) == (None, None)
-    result, picture = (RESULTS, PLOT) if usual else (args.json, args.plot)
+    if args.page and not usual:
+        parser.error(f"--page is of {MODEL} and a fleet of its own, without --json and --plot")
+    folder = PAGE if args.page else OWN
+    result, picture = (folder / "results.json", folder / "ttft.png") if usual else (args.json, args.plot)
     console = Console()
     if args.url is None:
         console.print("starting a gateway and two workers …")

@@ -66,11 +66,10 @@ def running_fleet(
 ) -> Iterator[Fleet]:
     """The fleet at `url`, or one that is started and stopped here."""
     if url is not None:
-        url = url.rstrip("/")
-        if admin_url is None:
-            host, _, public_port = url.rpartition(":")
-            admin_url = f"{host}:{int(public_port) + 1}"
-        yield Fleet(url, admin_url.rstrip("/"))
+        fleet = _at(url.rstrip("/"), admin_url)
+        _must_answer("--url", fleet.url + "/v1/models")
+        _must_answer("--admin-url", fleet.admin_url + "/admin/workers")
+        yield fleet
         return
     port, admin_port = free_port(), free_port()
     command = [sys.executable, "-m", "gateway", "up", "--model", model, "--workers", str(workers)]
@@ -97,6 +96,22 @@ def running_fleet(
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+def _at(url: str, admin_url: str | None) -> Fleet:
+    if admin_url is None:
+        host, _, public_port = url.rpartition(":")
+        if not public_port.isdecimal():
+            raise SystemExit(f"--url {url} names no port, so --admin-url is wanted")
+        admin_url = f"{host}:{int(public_port) + 1}"
+    return Fleet(url, admin_url.rstrip("/"))
+
+
+def _must_answer(option: str, url: str) -> None:
+    try:
+        httpx.get(url, trust_env=False).raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SystemExit(f"{option}: no gateway answers at {url}: {error or type(error).__name__}") from None
 
 
 def _wait_ready(fleet: Fleet, process: subprocess.Popen[bytes], timeout: float) -> None:

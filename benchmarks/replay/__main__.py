@@ -18,13 +18,15 @@ from gateway.errors import ConfigError
 
 
 def rates_named(_context: click.Context, _param: click.Parameter, text: str) -> list[float]:
-    try:
-        rates = [float(part) for part in text.split(",")]
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    for rate in rates:
+    rates = []
+    for part in text.split(","):
+        try:
+            rate = float(part)
+        except ValueError:
+            rate = 0.0
         if not (isfinite(rate) and rate > 0):
-            raise click.BadParameter(f"{rate:g} is no rate: a finite number above 0 is")
+            raise click.BadParameter(f"{part.strip()!r} is no rate: a finite number above 0 is")
+        rates.append(rate)
     return rates
 
 

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import calls, micro, steps, timing
+from benchmarks import calls, demo, micro, steps, timing
 from benchmarks.asked import Output, output, span, unwritable
 from benchmarks.live import merge
 from benchmarks.live.__main__ import main as live
@@ -65,6 +65,7 @@ def test_a_page_is_of_a_whole_run_or_asked_for(
         (wire.main, "--cores 2-1,0", "'2-1,0' is not like 0,1 or 0-2,3"),
         (wire.main, f"--cores 0,{NO_CORE}", f"no core {NO_CORE}; there are: "),
         (wire.main, "--cores 0,0 --only nonsense", "--only: unknown: nonsense; there are: ours, bytes; "),
+        (demo.main, "--page --model tiny", "--page is of smollm2 and a fleet of its own, without --json and"),
         (turns.main, "", "the following arguments are required: --against"),
         (turns.main, "--against no/such", "--against: no/such is no revision with a gateway in it: "),
         (turns.main, "--against HEAD --rounds 0", "'0' is no whole number of 1 or more"),
