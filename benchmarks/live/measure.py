@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+import httpx
+
 from benchmarks.fleet import free_row
 from benchmarks.live.client import Client, Heard, Message
 from benchmarks.live.engines import MODEL, Counters, Fleet
@@ -116,6 +118,8 @@ def _router(entry: Entry, fleet: Fleet, scratch: Path) -> Iterator[tuple[Target,
     port = free_row(5, Random())
     log = scratch / f"{entry.name}.log"
     with running(entry.command(fleet, port, port + 1, scratch), log) as process:
+        if entry.says_ready:
+            wait_until(lambda: _says_ready(port), process, log, READY_S)
         wait_until(lambda: _reaches_all(port, fleet), process, log, READY_S)
         yield lambda turn: port, process.pid
 
@@ -124,6 +128,13 @@ def _pinned(ports: Sequence[int]) -> Target:
     """Sessions in turn, in the order in which they are first seen."""
     places: dict[str, int] = {}
     return lambda turn: ports[places.setdefault(turn.session, len(places)) % len(ports)]
+
+
+def _says_ready(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/ready", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def _reaches_all(port: int, fleet: Fleet) -> bool:

@@ -22,12 +22,14 @@ class Entry:
 
     name: str
     command: Callable[[Fleet, int, int, Path], list[str]] | None = None
+    says_ready: bool = False
+    """At `/ready`: a gateway that still reads tokenizer files serves, and routes by load."""
 
 
 def lineup(policies: Sequence[str], scratch: Path, peers: Sequence[str]) -> list[Entry]:
     """`peers` are the wanted ones; those that are not installed are left out."""
     entries = [Entry(PINNED)]
-    entries += [Entry(our_name(policy), _ours(policy)) for policy in policies]
+    entries += [Entry(our_name(policy), _ours(policy), says_ready=True) for policy in policies]
     there = {router.name for router in installed_peers([], 0, scratch)}
     entries += [Entry(peer, _peer(peer)) for peer in peers if peer in there]
     return entries

@@ -212,8 +212,7 @@ class ProxyService:
                 max_body=options.max_body,
                 ask_for_usage=options.ask_for_usage,
             )
-            asked = call.prompt.model
-            story.asked_model = asked if len(asked) <= 200 else brief(asked)
+            story.asked_model = brief(call.prompt.model)
             if call.dropped_fields or call.dropped_entries:
                 story.stripped = call.stripped
             pin = await self._pinned(call, visit) if endpoint.names_answers else None

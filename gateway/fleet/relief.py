@@ -47,9 +47,10 @@ class Relief:
             return
         moved = self._waiting.give_up(worker.spec.url, "it fails its health checks, too", self._silent_s)
         if moved:
+            why = worker.reason or "it has left the fleet"
             logger.warning(
                 "a worker says nothing any more: what waits there is asked elsewhere",
-                extra={"worker": worker.id, "requests": moved, "reason": worker.reason},
+                extra={"worker": worker.id, "requests": moved, "reason": why},
             )
 
     def _has_stand_in(self, worker: Worker) -> bool:

@@ -131,9 +131,8 @@ def test_our_router_and_none_on_live_engines(tmp_path: Path) -> None:
     words_asked = 300 + 412 + 524 + 636
     assert pinned.hit_rate == pytest.approx(1 - 636 / words_asked, abs=0.06)
     assert pinned.balance == pytest.approx(1.0, abs=0.03)
-    # on a busy machine a queue may send a turn to the other engine: if every turn went there, it would find
-    # the system prompt first, and from then on what it had said two turns before
-    assert (200 + 300 + 412) / words_asked - 0.06 <= ours.hit_rate <= 1 - 436 / words_asked + 0.06
+    # never worse than a conversation that stays where it began
+    assert ours.hit_rate >= pinned.hit_rate - 0.03
     # what is asked twice is found, until the engine forgets it: 120 words and a template are 8 full blocks
     assert [heard.cached_tokens for heard in (*asked, *anew)] == [0, 128, 0, 128]
     assert all(heard.status == 200 and heard.text and heard.end is not None for heard in asked)
