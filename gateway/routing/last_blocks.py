@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.fleet.worker import Worker
+from gateway.fleet.worker import EngineInfo
 from gateway.index.base import IndexReader
 from gateway.kv.keys import MOST_LOOKAHEAD, end_key
 from gateway.types import BlockKey, WorkerId
@@ -25,6 +25,8 @@ TRUSTED_AFTER = 8
 
 
 class LastBlocks:
+    """Of workers whose engines speculate; of others nobody needs to ask."""
+
     def __init__(self, index: IndexReader) -> None:
         self._index = index
         self._delivered: dict[WorkerId, int] = {}
@@ -41,36 +43,39 @@ class LastBlocks:
         return held * stride // (stride + 1) if worker in self._ahead else held
 
     def promised(
-        self, worker: Worker, keys: Sequence[BlockKey], ids: Sequence[int], tokens: int, unit: int
+        self,
+        worker: WorkerId,
+        info: EngineInfo,
+        keys: Sequence[BlockKey],
+        ids: Sequence[int],
+        tokens: int,
+        unit: int,
     ) -> int:
         """Of the `tokens` of a prompt that it holds, in whole blocks of its engine, those to be promised.
         `keys` are the prompt's, in units of `unit` tokens, `ids` its tokens."""
-        info = worker.info
-        if info is None or not info.speculates or not tokens or self._is_trusted(worker.id):
+        if not tokens or self._is_trusted(worker):
             return tokens
         last = keys[tokens // unit - 1]
         # SGLang looks no farther than to the token before the last, vLLM to the last
         room = len(ids) - tokens - (info.speculates == "sglang")
         for count in range(1, min(room, MOST_LOOKAHEAD) + 1):
-            if self._index.holds(worker.id, end_key(last, ids[tokens : tokens + count])):
-                self._ahead.add(worker.id)
+            if self._index.holds(worker, end_key(last, ids[tokens : tokens + count])):
+                self._ahead.add(worker)
                 return tokens
         return tokens - info.block_size
 
-    def kept_back(self, worker: Worker, keys: Sequence[BlockKey], promised: int, unit: int) -> int:
+    def kept_back(
+        self, worker: WorkerId, info: EngineInfo, keys: Sequence[BlockKey], promised: int, unit: int
+    ) -> int:
         """Tokens of a last block that it says it holds, and that was not promised."""
-        info = worker.info
-        if info is None or not info.speculates or self._is_trusted(worker.id):
+        if self._is_trusted(worker):
             return 0
-        held = self._index.held_depth(worker.id, keys[: (promised + info.block_size) // unit]) * unit
+        held = self._index.held_depth(worker, keys[: (promised + info.block_size) // unit]) * unit
         return info.block_size if held == promised + info.block_size else 0
 
-    def on_trust(self, worker: Worker) -> int:
+    def on_trust(self, worker: WorkerId, info: EngineInfo) -> int:
         """Tokens of a last block that is promised because others were delivered."""
-        info = worker.info
-        if info is None or not info.speculates or not self._is_trusted(worker.id):
-            return 0
-        return info.block_size
+        return info.block_size if self._is_trusted(worker) else 0
 
     def told(self, worker: WorkerId, delivered: bool) -> None:
         """Whether a last block that was kept back, or promised on trust, was delivered."""

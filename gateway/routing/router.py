@@ -368,10 +368,11 @@ class Router:
             return 0, 0, 0
         keys, unit = reading.keys[0], reading.target.unit
         held = self._index.held_depth(worker.id, keys[: matched // unit]) if matched else 0
-        if worker.info is None or not worker.info.speculates:
+        info, last = worker.info, self._last_blocks
+        if info is None or not info.speculates:
             return held, 0, 0
-        last = self._last_blocks
-        return held, last.kept_back(worker, keys, matched, unit), last.on_trust(worker) if matched else 0
+        kept_back = last.kept_back(worker.id, info, keys, matched, unit)
+        return held, kept_back, last.on_trust(worker.id, info) if matched else 0
 
     def sliced(self, reading: Reading, weighing: Weighing, winner: int) -> Sliced | None:
         """How its prompt goes there in slices; None: in one piece, as most do. It takes an engine that tells
@@ -433,7 +434,7 @@ class Router:
                     tokens = most
                 tokens = tokens // size * size
                 if worker.info.speculates:
-                    tokens = self._last_blocks.promised(worker, keys, prompt.ids, tokens, unit)
+                    tokens = self._last_blocks.promised(holder, worker.info, keys, prompt.ids, tokens, unit)
                 if tokens:
                     found[holder] = found.get(holder, 0) + tokens
         return found
