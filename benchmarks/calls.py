@@ -34,8 +34,8 @@ from benchmarks.wire.bench import prompts
 from benchmarks.wire.engine import MODEL
 from gateway.api.listener import ListenerOptions, bind, make_listener
 from gateway.app import build
-from gateway.garbage import settle_garbage
 from gateway.settings import Settings
+from gateway.settled import settle_memory
 
 SHORT, LONG = 40, 120
 """Chunks of two streams: what the longer takes more is what chunks take."""
@@ -130,7 +130,7 @@ async def gateway(engine_port: int) -> AsyncIterator[int]:
         serving = asyncio.create_task(listener.serve([sock]))
         while app.unready() is not None or not listener.started:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.02)
-        settle_garbage()
+        settle_memory()
         try:
             yield sock.getsockname()[1]
         finally:

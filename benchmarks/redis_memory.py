@@ -26,13 +26,13 @@ from random import Random
 from benchmarks import asked
 from benchmarks.stores import server_binary
 from gateway.errors import StoreError
-from gateway.garbage import settle_garbage
 from gateway.index.prefix import PrefixIndex
 from gateway.index.replication.delta import Delta
 from gateway.index.replication.loads import Loads
 from gateway.index.replication.mirror import Mirror
 from gateway.index.replication.shelf import Outcome, Shelf, load_scripts
 from gateway.index.replication.wire import Name
+from gateway.settled import settle_memory
 from gateway.store.connection import Store
 from gateway.store.url import parse_store_url
 from gateway.types import BlockKey, WorkerId
@@ -63,7 +63,7 @@ async def measure(port: int, blocks: int, workers: int) -> dict[str, float | str
     print(f"Redis, names                {named / blocks:>12.1f} B a block")
     print(f"Redis, stream               {stream / blocks:>12.1f} B a block (bounded: {stream:,} B in all)")
     print(f"Redis, all                  {used / blocks:>12.1f} B a block")
-    settle_garbage()  # as a gateway does that serves
+    settle_memory()  # as a gateway does that serves
     before, began, cpu = _resident(), time.perf_counter(), time.process_time()
     index, loads = PrefixIndex(), Loads()
     for worker in names:

@@ -21,10 +21,10 @@ from gateway.api.listener import ListenerOptions, bind, make_listener, url_of
 from gateway.app import App, build
 from gateway.auth.watch import FileWatch
 from gateway.errors import ConfigError
-from gateway.garbage import settle_garbage
 from gateway.open_files import allow_open_files
 from gateway.security import Security
 from gateway.settings import Settings
+from gateway.settled import settle_memory
 
 log = logging.getLogger("gateway.serving")
 
@@ -79,7 +79,7 @@ async def _serve(settings: Settings, on_ready: OnReady | None, read_settings: Re
         public_task = asyncio.create_task(public.serve([public_socket]), name="public listener")
         admin_task = asyncio.create_task(admin.serve([admin_socket]), name="admin listener")
         await _listening((public, admin), (public_task, admin_task))
-        settle_garbage()
+        settle_memory()
         urls = url_of(public_socket, security.public_tls), url_of(admin_socket, security.admin_tls)
         if on_ready is not None:
             on_ready(*urls)

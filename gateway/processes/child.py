@@ -19,7 +19,6 @@ from gateway import early_signals
 from gateway.api.listener import Listener, ListenerOptions, make_listener
 from gateway.app import App, build
 from gateway.errors import ConfigError
-from gateway.garbage import settle_garbage
 from gateway.processes.acceptor import Acceptor
 from gateway.processes.board import Board
 from gateway.processes.families import families_of
@@ -38,6 +37,7 @@ from gateway.processes.wire import (
 )
 from gateway.serving import raise_ended, told_to_stop
 from gateway.settings import Settings
+from gateway.settled import settle_memory
 
 log = logging.getLogger("gateway.processes")
 
@@ -129,7 +129,7 @@ class _Process:
             loop.add_signal_handler(number, self._on_signal, public)
         for number in early_signals.NUMBERS:  # the supervisor's, also where they are sent to all of its group
             early_signals.take_over(loop, number, lambda: None)
-        settle_garbage()
+        settle_memory()
         hear = self.app.lasting.begin(
             lambda: self._hear(acceptor, public),
             "hear the supervisor",
