@@ -177,11 +177,15 @@ def main(
         rows = run_cases(source, cases, jobs)
     except (ValueError, OSError, ConfigError) as error:
         raise BadInput(str(error)) from error
-    if out is not None:
-        save(rows, out)
-    if plot is not None:
-        draw(rows, plot)
+    # first, so that a disk that is full by then costs the files alone
     show(rows, Console(width=150))
+    try:
+        if out is not None:
+            save(rows, out)
+        if plot is not None:
+            draw(rows, plot)
+    except OSError as error:
+        raise click.ClickException(f"what was computed could not be written: {error}") from error
 
 
 if __name__ == "__main__":

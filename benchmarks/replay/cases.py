@@ -189,17 +189,20 @@ def limits_of(content: Content, cases: Sequence[Case]) -> dict[Fleet, tuple[Ceil
 def profiles_of(case: Case, block_size: int) -> list[Profile]:
     """``h100-8b`` for all, or ``h100-8b*6+l4-8b*2``. Raises ValueError where the counts do not add up."""
     parts = case.profile.split("+")
-    profiles: list[Profile] = []
+    counts: list[tuple[Profile, int]] = []
     for part in parts:
         name, star, count = part.partition("*")
         if not star and len(parts) > 1:
             raise ValueError(f"how many of {name!r}? Say {name}*3")
         if star and not count.isdecimal():
             raise ValueError(f"how many of {name!r}? {count!r} is no whole number")
-        profiles += [profile_named(name)] * (int(count) if star else case.workers)
-    if len(profiles) != case.workers:
-        raise ValueError(f"{case.profile!r} are {len(profiles)} engines, {case.workers} are asked for")
-    return [_sized(profile, case.blocks_per_worker, block_size) for profile in profiles]
+        counts.append((profile_named(name), int(count) if star else case.workers))
+    total = sum(count for _profile, count in counts)
+    if total != case.workers:
+        raise ValueError(f"{case.profile!r} are {total} engines, {case.workers} are asked for")
+    return [
+        _sized(profile, case.blocks_per_worker, block_size) for profile, count in counts for _ in range(count)
+    ]
 
 
 def policy_and_params(text: str) -> tuple[str, dict[str, float | str]]:

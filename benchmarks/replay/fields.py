@@ -74,7 +74,8 @@ def json_rows(lines: Iterable[str]) -> Iterator[Row]:
             continue
         try:
             found = json.loads(line)
-        except json.JSONDecodeError as error:
+        # also numbers of more digits than Python reads, and more brackets in each other than it follows
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"line {number} is no JSON: {error}") from None
         if not isinstance(found, dict):
             raise ValueError(f"line {number} is no JSON object")

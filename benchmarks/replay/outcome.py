@@ -52,7 +52,8 @@ class Summary:
     """Requests a second that kept to both limits, over the time in which nine tenths of all arrived: the last
     turns of the longest session come when nobody else is there any more."""
     busy: float
-    """Share of the fleet's time in which its engines computed, while requests arrived."""
+    """Seconds in which engines computed over those of the fleet in which requests arrived: above 1 where much
+    is left to do when the last one comes."""
     promise_error: float
     """Tokens by which promises and deliveries differ, over all prompt tokens."""
     preemptions: int

@@ -156,7 +156,12 @@ def test_an_empty_trace_has_no_requests(kind: str, content: str, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("{", "line 1 is no JSON: Expecting property name"), ("[1]", "line 1 is no JSON object")],
+    [
+        ("{", "line 1 is no JSON: Expecting property name"),
+        ("[1]", "line 1 is no JSON object"),
+        ("[" * 100_000, "line 1 is no JSON: "),
+        ('{"timestamp": ' + "9" * 5000 + "}", "line 1 is no JSON: Exceeds the limit (4300 digits)"),
+    ],
 )
 @pytest.mark.parametrize("kind", GOOD)
 def test_what_is_no_json_is_named(kind: str, line: str, said: str, tmp_path: Path) -> None:

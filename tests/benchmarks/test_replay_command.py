@@ -93,6 +93,7 @@ def test_every_policy_and_rate_gives_a_row(
         (("--slice-after", "-1"), "Invalid value for '--slice-after': -1.0 is not in the range x>=0"),
         (("--slice-after", "inf"), "inf is not a finite number"),
         (("--profile", "fast*x"), "how many of 'fast'? 'x' is no whole number"),
+        (("--profile", "fast*9000000000000"), "'fast*9000000000000' are 9000000000000 engines, 2 are asked"),
         (("--profile", "nosuch"), "no simulated engine is called 'nosuch': there are h100-8b"),
         (("--limit", "1"), "has no two requests at different times"),
         (("--format", "bailian"), "is no bailian trace: line 1 is no JSON"),
@@ -125,6 +126,15 @@ def test_a_mistake_is_named_before_anything_is_computed(
     told = CliRunner().invoke(main, [str(traces / "t.csv"), "--format", "csv", *SMALL, *given])
     assert told.exit_code == 2
     assert said in " ".join(told.output.split())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full is Linux's /dev/full")
+def test_what_was_computed_is_shown_where_it_cannot_be_written(traces: Path) -> None:
+    asked = (str(traces / "t.csv"), "--format", "csv", *SMALL, "--policy", "product", "--json", "/dev/full")
+    told = CliRunner().invoke(main, asked)
+    assert told.exit_code == 1
+    assert "│ product " in told.output
+    assert "Error: what was computed could not be written: " in told.output
 
 
 def test_prompts_in_slices_are_called_so(traces: Path) -> None:
