@@ -53,8 +53,8 @@ PASSING = f"{ENGINES}{THRESHOLD}1024"
 PATIENT = f"{DEFAULT}:long_wait_weight=0"
 """The default as it would be if nobody had to wait for a whole long prompt."""
 BEST = ("product", "additive", "session_affinity", "tree_threshold", "prefix_gate", "explore")
-"""Those baselines that are within 2 % of the best one at any point of the usual engines, be it in p50, p99 or
-goodput."""
+"""Those baselines that are within 2 % of the best one at any point of the usual engines, be it in p50, in p99
+or, at a knee, in goodput."""
 STRONG = (FLOOR, DEFAULT, *BEST, PATIENT)
 BALANCED = f"{DEFAULT}:balance_weight=1"
 """The default with twice its weight on balance."""
