@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.replay.aggregate import alike, grouped
-from benchmarks.replay.cases import Case, Row, Source, limits_of, run_case, with_ceilings
+from benchmarks.replay.cases import HINDSIGHT, Case, Row, Source, limits_of, run_case, with_ceilings
 from benchmarks.replay.grid import DEFAULT, Experiment, full, quick
 from benchmarks.replay.page import tables, write_between
 from benchmarks.replay.provenance import Origin, merged, this_machine
@@ -53,15 +53,17 @@ def run_point(source: Source, cases: list[Case], known: list[Row] | None = None)
 
 
 def known_rows(out: Path, experiments: Mapping[str, Experiment], again: str | None) -> dict[str, list[Row]]:
-    """What earlier runs left, but for policies whose names begin with `again` (None: for none), and for rows
-    of more or fewer requests than are replayed now."""
+    """What earlier runs left, but for policies whose names begin with `again` (None: for none), for hindsight
+    where the default is one of them, for its forecast begins with a run of that, and for rows of more or
+    fewer requests than are replayed now."""
+    renewed = () if again is None else (again, HINDSIGHT) if DEFAULT.startswith(again) else (again,)
     found: dict[str, list[Row]] = {}
     for name, experiment in experiments.items():
         limit = experiment.source.limit
         found[name] = [
             row
             for row in read_rows(out / f"{name}.json")
-            if (again is None or not str(row["policy"]).startswith(again)) and limit in (None, _asked(row))
+            if not str(row["policy"]).startswith(renewed) and limit in (None, _asked(row))
         ]
     return found
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from benchmarks.replay import study
 from benchmarks.replay.aggregate import Line, baselines, grouped, lines
 from benchmarks.replay.beside import beside
-from benchmarks.replay.cases import FLOOR, Row, Source
+from benchmarks.replay.cases import FLOOR, HINDSIGHT, Row, Source
 from benchmarks.replay.formats import load
 from benchmarks.replay.grid import BALANCED, PATIENT, Experiment, full, quick
 from benchmarks.replay.page import tables, targets, write_between
@@ -270,6 +270,26 @@ def test_a_stretch_begins_at_zero(tmp_path: Path) -> None:
 def test_the_longest_points_come_first() -> None:
     lengths = [len(cases) * (source.limit or 0) for _name, _place, source, cases in tasks(full())]
     assert lengths == sorted(lengths, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("again", "kept"),
+    [
+        ("estimated", [FLOOR, "product"]),
+        ("product", [FLOOR, "estimated_ttft", HINDSIGHT]),
+        (HINDSIGHT, [FLOOR, "estimated_ttft", "product"]),
+        ("estimated_ttft:work_weight", [FLOOR, "estimated_ttft", "product", HINDSIGHT]),
+        (None, [FLOOR, "estimated_ttft", "product", HINDSIGHT]),
+    ],
+)
+def test_hindsight_begins_with_the_default_and_is_computed_again_with_it(
+    again: str | None, kept: list[str], tmp_path: Path
+) -> None:
+    there = (FLOOR, "estimated_ttft", "product", HINDSIGHT)
+    experiment = Experiment(Source("t", "csv"), 2, (64,), (4.0,), there)
+    (tmp_path / "e.json").write_text(json.dumps([row(policy, 0, 1.0) for policy in there]))
+    found = known_rows(tmp_path, {"e": experiment}, again)["e"]
+    assert sorted(str(one["policy"]) for one in found) == sorted(kept)
 
 
 def test_a_study_runs_from_trace_to_tables(tmp_path: Path) -> None:
