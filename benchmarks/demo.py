@@ -39,6 +39,8 @@ ANSWER_TOKENS = {"question": 8, "chat": 32}
 MODEL = "smollm2"
 PAGE, OWN = Path("docs/demo"), Path(".cache/demo")
 """The documents' folder, and one that is nobody's."""
+FORGET_S = 30.0
+"""How long the index may take to hear that the caches are empty."""
 ARMS = {"affinity": "estimated_ttft", "round robin": "round_robin"}
 
 
@@ -114,7 +116,20 @@ class Client:
             done = self._http.post(worker + "/reset_prefix_cache").raise_for_status()
             if done.content and not done.json().get("success", True):
                 raise SystemExit(f"{worker} is busy and refuses to empty its cache: is other traffic on it?")
+            # it says so with its next step: a prompt of less than a block has it make one, and stays nowhere
+            body = {"model": self._model, "prompt": "Hi", "max_tokens": 1}
+            self._http.post(worker + "/v1/completions", json=body).raise_for_status()
+        deadline = time.monotonic() + FORGET_S
+        while any(self._held().values()):
+            if time.monotonic() > deadline:
+                raise SystemExit("the index still holds what workers gave up: do they publish KV events?")
+            time.sleep(0.01)
         self._http.put(self._fleet.admin_url + "/admin/policy", json={"policy": policy}).raise_for_status()
+
+    def _held(self) -> dict[str, int]:
+        """Blocks that the gateway believes each worker to hold."""
+        answer = self._http.get(self._fleet.admin_url + "/admin/index/shared").raise_for_status().json()
+        return dict(answer["index"]["held"])
 
 
 def measure(fleet: Fleet, *, progress: Progress) -> list[Sample]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks import exactness
+from benchmarks.demo import SYSTEM, Client
 from benchmarks.fleet import Fleet as Measured
 from tests.e2e.conftest import Fleet, start_fleet
 
@@ -37,3 +38,17 @@ def test_every_promise_is_what_the_engine_delivers(small: Fleet) -> None:
     assert blocks > 3 * 2 * 96
     assert small.metric("gateway_promise_drift_tokens_total") == 0
     assert small.metric("gateway_tokenizer_checks_total", result="mismatch") == 0
+
+
+def test_the_demo_begins_an_arm_when_the_index_has_heard_that_the_caches_are_empty(small: Fleet) -> None:
+    """An engine says so with its next step only: what it held would be promised to the first request."""
+    client = Client(Measured(small.url, small.admin))
+    messages = [{"role": "user", "content": SYSTEM[:400]}]
+    try:
+        client.ask("affinity", "question", 0, messages)
+        client.start_arm("round_robin")
+        samples = [client.ask("round robin", "question", 0, messages)[0] for _ in range(2)]
+    finally:
+        client.close()
+    assert [(s.matched_tokens, s.cached_tokens) for s in samples] == [(0, 0), (0, 0)]
+    assert len({s.worker for s in samples}) == 2

@@ -30,6 +30,7 @@ else
   end
 end
 
+-- a block that went and came back between two batches has its record too, though its count stays
 local ROOT = string.rep('\0', 8)
 local records = {}
 for at = 1, #deltas, 20 do

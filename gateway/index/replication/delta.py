@@ -69,8 +69,9 @@ class Delta:
                     self.parents.clear()
 
     def deltas(self) -> Iterable[tuple[BlockKey, BlockKey | None, int]]:
-        """(key, key before it, copies more or less), those that come to nothing left out."""
-        return ((key, self.parents.get(key), change) for key, change in self.copies.items() if change)
+        """(key, key before it, copies more or less). What comes to nothing is told too: a block that went and
+        is back was missing in between, and a mirror may have heard of that by an answer, and forgotten it."""
+        return ((key, self.parents.get(key), change) for key, change in self.copies.items())
 
     def _void(self) -> None:
         self.copies.clear()

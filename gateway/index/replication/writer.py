@@ -128,6 +128,8 @@ class Writer:
         self._queued = 0
         self._sending: tuple[Delta, bytes] | None = None
         """Under way, with the name of the epoch that it begins, if it does."""
+        self._refilling = False
+        """Redis has some of the whole books, and not yet all."""
         self._filled = asyncio.Event()
         self._renew_at = float("-inf")
         # what the grant set runs out no later than this
@@ -140,7 +142,7 @@ class Writer:
     def pending(self) -> int:
         """Entries that Redis does not have yet; the whole books count as one."""
         sending = 0 if self._sending is None else len(self._sending[0]) or 1
-        return self._queued + sending + bool(self._refill)
+        return self._queued + sending + (self._refilling or bool(self._refill))
 
     @property
     def leased(self) -> bool:
@@ -241,6 +243,7 @@ class Writer:
         parts = self._whole()
         self._queue.clear()
         self._queued, self._sending, self._refill = 0, None, None
+        self._refilling = True
         sent, part = 0, next(parts, None)
         try:
             while part is not None:
@@ -260,6 +263,8 @@ class Writer:
         except StoreError:
             self._give_up_queue(reason)
             raise
+        finally:
+            self._refilling = False
         log.info(
             "the books of a worker were written to Redis anew",
             extra={"worker": self._shelf.worker, "reason": reason, "parts": sent},
