@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
-from httptools import HttpParserError, HttpParserUpgrade
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -200,6 +200,10 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.parser.feed_data(rest)
             except HttpParserUpgrade as upgrade:
                 rest = rest[upgrade.args[0] :]
+                if not self._head.keep_alive:
+                    # behind the head of a last request this one drops all that comes, its body as well
+                    self.parser = HttpRequestParser(self)
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
                 self._go_on_with_the_body()
             else:
                 return
@@ -211,6 +215,8 @@ class GuardedProtocol(HttpToolsProtocol):
             for header in self.headers
             if header[0] in (b"content-length", b"transfer-encoding")
         ]
+        if not self._head.keep_alive:
+            framing.append(b"connection: close\r\n")  # what comes behind the body is nobody's
         self._upgrade_asked, self._head_again = False, True
         self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % b"".join(framing))
 

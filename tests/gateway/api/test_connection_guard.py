@@ -216,6 +216,23 @@ def test_an_upgrade_split_at_every_place(upgrade: bytes) -> None:
             assert _requests(stream[:at], stream[at:]) == [(b"/up", body), (b"/one", b"abc")], (at, rest)
 
 
+@pytest.mark.parametrize("upgrade", UPGRADES)
+@pytest.mark.parametrize("last", [b"HTTP/1.1\r\nconnection: close", b"HTTP/1.0"])
+@pytest.mark.parametrize(("rest", "body"), [BODIES[0], BODIES[2]])
+async def test_an_upgrade_of_a_connections_last_request_is_ignored_too(
+    upgrade: bytes, last: bytes, rest: bytes, body: bytes
+) -> None:
+    """What comes behind its body is no request any more."""
+    stream = b"POST /up " + last + b"\r\nhost: x\r\n" + upgrade + rest + OK
+    async with guarded() as (app, port):
+        for pieces in ([stream], [stream[i : i + 1] for i in range(len(stream))]):
+            answer = await exchange(port, *pieces)
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert answer.count(b"HTTP/1.1 ") == 1
+            assert app.seen == [("POST", "/up", body)]
+            app.seen.clear()
+
+
 def _requests(*pieces: bytes) -> list[tuple[bytes, bytes]]:
     read: list[tuple[bytes, bytearray]] = []
     whole: list[bytes] = []
