@@ -32,7 +32,7 @@ def use_large_pages(policy: Path = _POLICY) -> int:
     try:
         if "[never]" in policy.read_text():
             return 0
-        mappings = Path("/proc/self/smaps").read_text()
+        mappings = Path("/proc/self/smaps").read_text(errors="replace")  # a file's name may be any bytes
     except OSError:
         return 0
     madvise = ctypes.CDLL(None).madvise

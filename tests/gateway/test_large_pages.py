@@ -4,6 +4,7 @@ process of its own, since its pages stay as they are made."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,18 @@ def test_memory_in_use_is_moved_and_a_threads_unused_stack_is_not() -> None:
     assert large == made * 2048
     assert grown < 4096
     assert same
+
+
+@pytest.mark.skipif(not HAS_SOME, reason="this system has no large pages, or wants none")
+def test_a_mapped_file_may_have_any_name(tmp_path: Path) -> None:
+    mapped = os.fsencode(tmp_path) + b"/d\xe9j\xe0"  # Latin-1
+    source = (
+        "import mmap; from gateway.large_pages import use_large_pages; "
+        f"file = open({mapped!r}, 'w+b'); file.truncate(4096); kept = mmap.mmap(file.fileno(), 4096); "
+        "held = [str(number) for number in range(1_000_000)]; print(use_large_pages() >= 20)"
+    )
+    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True\n"
 
 
 @pytest.mark.parametrize("policy", ["always madvise [never]\n", None])
