@@ -110,7 +110,10 @@ PICTURES := docs/images
 
 replay-study: $(VENV)/.run ## all numbers of the routing study (docs/routing-study.md), in virtual time; two hours of one core
 	@exec $(BIN)/python -m benchmarks.replay.study $(STUDY_ARGS)
-.PHONY: replay-study
+
+replay-check: $(VENV)/.run ## a sample of the routing study's kept rows computed anew, to the last digit: five minutes of two cores
+	@exec $(BIN)/python -m benchmarks.replay.recheck $(CHECK_ARGS)
+.PHONY: replay-study replay-check
 
 soak: $(VENV)/.dev ## twenty minutes of faults, restarts and clients that leave; SOAK_SECONDS=n for less
 	$(BIN)/python -m pytest -m heavy -q -s tests/heavy/test_soak.py

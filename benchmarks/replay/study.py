@@ -47,8 +47,8 @@ def tasks(experiments: Mapping[str, Experiment]) -> list[Task]:
 def run_point(source: Source, cases: list[Case], known: list[Row] | None = None) -> list[Row]:
     """`known` are rows that need not be computed again. Raises ValueError, OSError."""
     content = source.content()
-    by_case = {_case_of(row): row for row in known or []}
-    rows = [by_case.get(_case_of(asdict(case))) or run_case(content, case) for case in cases]
+    by_case = {case_of(row): row for row in known or []}
+    rows = [by_case.get(case_of(asdict(case))) or run_case(content, case) for case in cases]
     return with_ceilings(rows, limits_of(content, cases))
 
 
@@ -91,8 +91,8 @@ def complete(out: Path, experiments: Mapping[str, Experiment]) -> dict[str, list
     """Of those of which earlier runs left every row, these, in order."""
     found: dict[str, list[Row]] = {}
     for name, rows in known_rows(out, experiments, None).items():
-        by_case = {_case_of(row): row for row in rows}
-        asked = [_case_of(asdict(case)) for _source, cases in experiments[name].points() for case in cases]
+        by_case = {case_of(row): row for row in rows}
+        asked = [case_of(asdict(case)) for _source, cases in experiments[name].points() for case in cases]
         if all(case in by_case for case in asked):
             found[name] = [by_case[case] for case in asked]
     return found
@@ -100,10 +100,8 @@ def complete(out: Path, experiments: Mapping[str, Experiment]) -> dict[str, list
 
 def missing(experiment: Experiment, known: Sequence[Row]) -> int:
     """How many of its rows have to be computed."""
-    there = {_case_of(row) for row in known}
-    return sum(
-        _case_of(asdict(case)) not in there for _source, cases in experiment.points() for case in cases
-    )
+    there = {case_of(row) for row in known}
+    return sum(case_of(asdict(case)) not in there for _source, cases in experiment.points() for case in cases)
 
 
 def known_origins(path: Path) -> list[Origin]:
@@ -114,7 +112,7 @@ def _asked(row: Row) -> int:
     return round(number(row, "requests") + (number(row, "refused") if "refused" in row else 0))
 
 
-def _case_of(row: Mapping[str, object]) -> tuple[object, ...]:
+def case_of(row: Mapping[str, object]) -> tuple[object, ...]:
     names = ("policy", "workers", "blocks_per_worker", "rate", "profile", "replicas", "shared", "seed")
     return *(row[name] for name in names), row.get("max_ttft_s", 0.0), row.get("slice_after_s", 0.0)
 
