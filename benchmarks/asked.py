@@ -84,18 +84,25 @@ def _number(text: str) -> float:
 
 
 def cores(text: str) -> tuple[str, str]:
-    """An argparse type, ``0,1`` or ``0-2,3``: those of one part, for `taskset`, and the core of the rest."""
-    first, comma, other = text.partition(",")
+    """An argparse type, ``0,1`` or ``0-2,3``: those of what is measured, for `taskset`, and the core of the
+    rest, which is none of them."""
+    first, _comma, other = text.partition(",")
     try:
-        wanted = {*span(first), int(other)}
+        own, rest = set(span(first)), int(other)
     except ValueError:
-        wanted = set()
-    if not comma or not wanted:
-        raise argparse.ArgumentTypeError(f"{text!r} is not like 0,1 or 0-2,3")
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 0,1 or 0-2,3") from None
     there = os.sched_getaffinity(0)
-    if missing := sorted(wanted - there):
-        found = ", ".join(map(str, sorted(there)))
+    found = ", ".join(map(str, sorted(there)))
+    if len(there) < 2:
+        raise argparse.ArgumentTypeError(
+            f"two cores are needed, for what is measured is alone on its own; there is one: {found}"
+        )
+    if missing := sorted({*own, rest} - there):
         raise argparse.ArgumentTypeError(f"no core {', '.join(map(str, missing))}; there are: {found}")
+    if rest in own:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has core {rest} twice: what is measured is alone on its own, and the load on another"
+        )
     return first, other
 
 

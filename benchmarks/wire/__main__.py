@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--cores",
         type=asked.cores,
         default="0,1",
-        help="the router's (0-2 are several), and that of the rest",
+        help="the router's (0-2 are several), and another one for the rest",
     )
     parser.add_argument(
         "--only", default="", help="comma-separated beginnings of names, ; for a comma in one"

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import calls, demo, micro, steps, timing
-from benchmarks.asked import Output, output, span, unwritable
+from benchmarks.asked import Output, cores, output, span, unwritable
 from benchmarks.live import merge
 from benchmarks.live.__main__ import main as live
 from benchmarks.live.__main__ import whole
@@ -22,7 +22,8 @@ from benchmarks.wire import turns
 from benchmarks.wire.routers import Router
 
 USUAL = Path("docs/usual.json")
-NO_CORE = str(max(os.sched_getaffinity(0)) + 1)
+CORES = {0, 1, 2, 3}
+"""Of the machine that tools are told to be on."""
 
 
 @pytest.mark.parametrize(
@@ -63,8 +64,11 @@ def test_a_page_is_of_a_whole_run_or_asked_for(
         (wire.main, "--cores 0", "'0' is not like 0,1 or 0-2,3"),
         (wire.main, "--cores 0,x", "'0,x' is not like 0,1 or 0-2,3"),
         (wire.main, "--cores 2-1,0", "'2-1,0' is not like 0,1 or 0-2,3"),
-        (wire.main, f"--cores 0,{NO_CORE}", f"no core {NO_CORE}; there are: "),
-        (wire.main, "--cores 0,0 --only nonsense", "--only: unknown: nonsense; there are: ours, bytes; "),
+        (wire.main, "--cores 0,7", "no core 7; there are: 0, 1, 2, 3"),
+        (wire.main, "--cores 0,0", "'0,0' has core 0 twice: what is measured is alone on its own"),
+        (wire.main, "--cores 0-1,1", "'0-1,1' has core 1 twice: what is measured is alone on its own"),
+        (turns.main, "--against HEAD --cores 2,2", "'2,2' has core 2 twice: what is measured is alone"),
+        (wire.main, "--cores 0-1,2 --only nonsense", "--only: unknown: nonsense; there are: ours, bytes; "),
         (demo.main, "--page --model tiny", "--page is of smollm2 and a fleet of its own, without --json and"),
         (turns.main, "", "the following arguments are required: --against"),
         (turns.main, "--against no/such", "--against: no/such is no revision with a gateway in it: "),
@@ -78,8 +82,13 @@ def test_a_page_is_of_a_whole_run_or_asked_for(
     ],
 )
 def test_a_mistake_is_one_line(
-    tool: Callable[[Sequence[str]], int], given: str, said: str, capsys: pytest.CaptureFixture[str]
+    tool: Callable[[Sequence[str]], int],
+    given: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: CORES)
     with pytest.raises(SystemExit) as ended:
         tool(given.split())
     assert ended.value.code == 2
@@ -183,10 +192,25 @@ def test_parts_of_unlike_machines_become_no_page(tmp_path: Path) -> None:
     assert "these cannot become one: engines differs: 2 and 4" in told.output
 
 
-def test_several_cores_are_all_taken() -> None:
+def test_several_cores_are_all_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: CORES)
+    assert (cores("0,1"), cores("0-2,3"), cores("3,0")) == (("0", "1"), ("0-2", "3"), ("3", "0"))
     assert (list(span("3")), list(span("0-2"))) == ([3], [0, 1, 2])
     with pytest.raises(ValueError, match="invalid literal"):
         span("a-b")
+
+
+@pytest.mark.parametrize("given", ["--cores 0,0", "--cores 0,1", ""])
+def test_one_core_is_one_too_few(
+    given: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0})
+    with pytest.raises(SystemExit) as ended:
+        wire.main(given.split())
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(
+        "argument --cores: two cores are needed, for what is measured is alone on its own; there is one: 0\n"
+    )
 
 
 def test_a_file_in_folders_that_are_not_there_yet_can_be_written(tmp_path: Path) -> None:

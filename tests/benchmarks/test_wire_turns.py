@@ -96,11 +96,16 @@ def test_what_is_no_revision_of_a_gateway_is_said(revision: str, tmp_path: Path)
         commit_of(revision, repository(tmp_path))
 
 
+CORES = sorted(os.sched_getaffinity(0))
+TWO = ("--cores", f"{CORES[0]},{CORES[-1]}")
+needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="what is measured has a core of its own")
+
+
 def command(*more: str) -> list[str]:
-    cores = sorted(os.sched_getaffinity(0))
-    return ["-m", "benchmarks.wire.turns", "--against", "HEAD", "--cores", f"{cores[0]},{cores[-1]}", *more]
+    return ["-m", "benchmarks.wire.turns", "--against", "HEAD", *TWO, *more]
 
 
+@needs_two_cores
 def test_both_versions_run_and_answer(tmp_path: Path) -> None:
     out = tmp_path / "turns.json"
     ran = subprocess.run(
@@ -143,8 +148,19 @@ def test_a_signal_waits_for_what_must_not_be_torn() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@needs_two_cores
 def test_nor_does_the_bench_itself(tmp_path: Path, spawn: Spawn) -> None:
-    asked = ("--only", "bare Python", "--rounds", "1", "--seconds", "30", "--json", str(tmp_path / "b.json"))
+    asked = (
+        *TWO,
+        "--only",
+        "bare Python",
+        "--rounds",
+        "1",
+        "--seconds",
+        "30",
+        "--json",
+        str(tmp_path / "b.json"),
+    )
     process = spawn("-m", "benchmarks.wire", *asked)
     deadline = time.monotonic() + 60
     while len(started := psutil.Process(process.pid).children(recursive=True)) < 4:
@@ -157,6 +173,7 @@ def test_nor_does_the_bench_itself(tmp_path: Path, spawn: Spawn) -> None:
     assert left == []
 
 
+@needs_two_cores
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_told_to_end_it_leaves_nothing(number: int, code: int, tmp_path: Path, spawn: Spawn) -> None:
