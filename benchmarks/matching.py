@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from benchmarks import timing
+from benchmarks.ratios import ratio, times
 from benchmarks.timing import Row, timed
 from gateway.index.prefix import PrefixIndex
 from gateway.kv.keys import BLOCK_SIZE, block_keys, pack_tokens, root_key
@@ -165,8 +166,9 @@ def beside(rows: Mapping[str, float]) -> list[str]:
         whole = theirs(peer)
         if whole is None or reading is None or ours not in rows:
             continue
+        called, hashed = (times(ratio(rows[ours], of), 2) for of in (whole, whole - reading))
         lines.append(
-            f"| {name}, of Dynamo's RadixTree | none | {rows[ours] / whole:.2f} × as Python calls it, "
-            f"{rows[ours] / (whole - reading):.2f} × without its reading of the list | |"
+            f"| {name}, of Dynamo's RadixTree | none | {called} as Python calls it, "
+            f"{hashed} without its reading of the list | |"
         )
     return lines

@@ -20,6 +20,7 @@ from benchmarks.live.plan import Plan, Turn, window
 from benchmarks.live.play import Answer, play
 from benchmarks.live.processes import cores_busy_s, group_cpu_s, running, wait_until
 from benchmarks.live.routers import Entry
+from benchmarks.ratios import ratio
 from benchmarks.replay.outcome import quantile
 
 READY_S = 60.0
@@ -41,7 +42,8 @@ class LiveRow:
     ttft_p50_s: float
     ttft_p99_s: float
     goodput_rps: float
-    """Requests a second within the limit, over the time in which they were due."""
+    """Requests a second within the limit, over the time in which they were due; NaN where all were due at
+    once."""
     within_slo: float
     router_cpu_ms: float
     """CPU of the router a request."""
@@ -79,6 +81,7 @@ def row_of(
     ttfts = sorted(a.ttft_s for a in answers if a.ok) or [float("nan")]
     good = sum(1 for ttft in ttfts if ttft <= plan.slo_ttft_s)
     prefilled = [c.asked - c.cached for c in counted]
+    goodput = ratio(good, window(plan.turns))
     return LiveRow(
         workload=plan.name,
         router=router,
@@ -89,7 +92,7 @@ def row_of(
         balance=max(prefilled) * len(prefilled) / max(1.0, sum(prefilled)),
         ttft_p50_s=quantile(ttfts, 0.5),
         ttft_p99_s=quantile(ttfts, 0.99),
-        goodput_rps=good / window(plan.turns),
+        goodput_rps=float("nan") if goodput is None else goodput,
         within_slo=good / len(answers),
         router_cpu_ms=cpu_s / len(answers) * 1e3,
         cores_busy=busy,

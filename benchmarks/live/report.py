@@ -8,6 +8,7 @@ import platform
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,10 @@ def show(rows: Sequence[Row], console: Console) -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    return [form.format(row[key] * factor) for _title, key, form, factor in _COLUMNS]
+    """A figure that there is none of (NaN) is a dash."""
+    return [
+        "–" if isnan(row[key]) else form.format(row[key] * factor) for _title, key, form, factor in _COLUMNS
+    ]
 
 
 def into_page(page: Path, table: str) -> None:

@@ -9,6 +9,8 @@ from itertools import pairwise
 from textwrap import fill
 from typing import Any
 
+from benchmarks.ratios import NOT_MEASURABLE, ratio, times
+
 AGAINST, TREE = "against", "tree"
 NAMES = {"json_200": "a JSON request of 200 tokens", "json_8000": "one of 8,000", "chunk": "a paced chunk"}
 Pair = Mapping[str, float]
@@ -22,12 +24,13 @@ class Compared:
     against: float
     tree: float
     """Medians, µs."""
-    of_medians: float
-    """The working tree's, of the other's; so are the ratios of pairs."""
-    of_pairs: float
-    """Their median."""
-    least: float
-    most: float
+    of_medians: float | None
+    """The working tree's, of the other's; so are the ratios of pairs. None where the other's is lost in
+    noise, as little more than what resting takes can be."""
+    of_pairs: float | None
+    """Their median; where one of them is none, so are these."""
+    least: float | None
+    most: float | None
 
 
 def order(number: int) -> tuple[str, str]:
@@ -44,9 +47,12 @@ def shares(rounds: int, starts: int) -> list[range]:
 
 
 def compared(pairs: Sequence[Pair]) -> Compared:
-    ratios = [pair[TREE] / pair[AGAINST] for pair in pairs]
     against, tree = (statistics.median(pair[who] for pair in pairs) for who in (AGAINST, TREE))
-    return Compared(against, tree, tree / against, statistics.median(ratios), min(ratios), max(ratios))
+    ratios = [found for pair in pairs if (found := ratio(pair[TREE], pair[AGAINST])) is not None]
+    if len(ratios) < len(pairs):
+        return Compared(against, tree, ratio(tree, against), None, None, None)
+    of_pairs = statistics.median(ratios), min(ratios), max(ratios)
+    return Compared(against, tree, ratio(tree, against), *of_pairs)
 
 
 def figures(rounds: Sequence[Round]) -> dict[str, Compared]:
@@ -61,10 +67,16 @@ def table(found: Mapping[str, Compared]) -> str:
     for name, one in found.items():
         digits = 1 if name == "chunk" else 0
         lines.append(
-            f"| {NAMES[name]} | {one.against:.{digits}f} | {one.tree:.{digits}f} | {one.of_medians:.3f} × | "
-            f"{one.of_pairs:.3f} × | {one.least:.3f} to {one.most:.3f} × |"
+            f"| {NAMES[name]} | {one.against:.{digits}f} | {one.tree:.{digits}f} "
+            f"| {times(one.of_medians, 3)} | {times(one.of_pairs, 3)} | {_span(one)} |"
         )
     return "\n".join(lines)
+
+
+def _span(one: Compared) -> str:
+    if one.least is None or one.most is None:
+        return NOT_MEASURABLE
+    return f"{one.least:.3f} to {times(one.most, 3)}"
 
 
 def said(number: int, rounds: int, found: Round) -> str:

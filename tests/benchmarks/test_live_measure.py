@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import asdict
+from math import isnan
 from pathlib import Path
 from random import Random
 
@@ -39,6 +40,16 @@ def test_a_row_by_hand() -> None:
     # two of five within the limit, over four seconds
     assert (row.goodput_rps, row.within_slo) == (0.5, 0.4)
     assert row.router_cpu_ms == pytest.approx(2.0)
+
+
+def test_turns_that_are_all_due_at_once_have_no_goodput() -> None:
+    """`--only mooncake --requests 1`: over no time nothing can be counted a second."""
+    plan = Plan("toy", (Turn(0.0, "x", 1, "s"),), "fast", 10, 1.0, "")
+    row = row_of("r", plan, 0, [Answer(True, 0.1, 0.0)], [Counters(10, 5)], 0.0, 0.0)
+    assert isnan(row.goodput_rps)
+    assert markdown(medians([asdict(row)])).splitlines()[-1] == (
+        "| r | 0.500 | 1.000 | 100 | 100 | – | 1.000 | 0.00 | 0.00 | 0 |"
+    )
 
 
 def test_medians_and_merging(tmp_path: Path) -> None:

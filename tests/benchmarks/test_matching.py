@@ -163,3 +163,11 @@ def test_both_ratios_stand_beside_the_targets() -> None:
         "| the hardest's, of Dynamo's RadixTree | none | 0.92 × as Python calls it, "
         "2.40 × without its reading of the list | |",
     ]
+
+
+def test_a_match_that_takes_no_longer_than_reading_its_list_compares_with_nothing() -> None:
+    rows = {NEXT_TURN: 90.0, f"Dynamo 9.9: {PEER_NEXT_TURN}": 80.0, f"Dynamo 9.9: {PEER_READING}": 81.5}
+    assert beside(rows) == [
+        "| the next turn's, of Dynamo's RadixTree | none | 1.12 × as Python calls it, "
+        "not measurable without its reading of the list | |"
+    ]

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.wire.dynamo import FASTOKENS
 from benchmarks.wire.dynamo import NAME as DYNAMO
 from benchmarks.wire.processes import cpu_seconds
@@ -66,6 +68,38 @@ def test_targets_stand_against_the_peers_of_the_run() -> None:
         "| added p50 of the first byte | 0.9 × SMG | 0.90 × | kept |",
         "| added p99 of the first byte, half load, 8,000 tokens, tokenising | 5 ms | 4.00 ms | kept |",
         "| what events add to that p99, at half load | 2 ms | 3.50 ms | **missed** |",
+    ]
+
+
+@pytest.mark.parametrize("added", [0.0, -0.05, float("nan")])
+def test_what_is_lost_in_noise_is_neither_kept_nor_missed(added: float) -> None:
+    """SMG is measured no slower than the engine alone, and no CPU is left of the others' less what resting
+    takes: ours stands against nothing, also where it is lost itself."""
+    rows = {
+        **ROWS,
+        "smg": row(400.0, 50.0, 1.0 + added),
+        "sglang-router": row(added, added, 1.5),
+        "nginx": row(added, added, 1.1),
+        DYNAMO: row(400.0, 50.0, 2.0, half=added),
+    }
+    for own in (rows, {**rows, BYTES: row(-1.0, -1.0, 0.9)}):
+        assert targets(own).splitlines()[2:] == [
+            "| CPU a JSON request | 0.85 × sglang-router | not measurable | |",
+            "| CPU a paced chunk | 1.0 × sglang-router | not measurable | |",
+            "| CPU a JSON request | 2.5 × nginx (aim) | not measurable | |",
+            "| CPU a paced chunk | 1.3 × nginx (aim) | not measurable | |",
+            "| added p50 of the first byte | 0.9 × SMG | not measurable | |",
+            "| added p99 of the first byte, half load, 8,000 tokens, tokenising | 5 ms | 4.00 ms | kept |",
+            "| that p99, the engines' own time in both | 0.25 × Dynamo's better one | not measurable | |",
+            "| what events add to that p99, at half load | 2 ms | 3.50 ms | **missed** |",
+        ]
+
+
+def test_a_time_that_is_none_is_neither_kept_nor_missed() -> None:
+    rows = {**ROWS, OURS: row(700.0, 40.0, 2.0, half=float("nan"))}
+    assert targets(rows).splitlines()[-2:] == [
+        "| added p99 of the first byte, half load, 8,000 tokens, tokenising | 5 ms | not measurable | |",
+        "| what events add to that p99, at half load | 2 ms | not measurable | |",
     ]
 
 

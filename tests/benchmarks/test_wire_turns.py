@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.ratios import ratio
 from benchmarks.wire.pairs import Compared, compared, figures, order, said, shares, table
 from benchmarks.wire.processes import undisturbed
 from benchmarks.wire.versions import changed, commit_of, copied, same, unpacked
@@ -35,6 +36,19 @@ def test_pairs_are_compared_by_their_own_ratios() -> None:
     """A machine that was half as quick for one pair changes medians and no ratio of a pair but its own."""
     pairs = [{"against": a, "tree": t} for a, t in ((100, 90), (200, 160), (110, 99), (100, 110))]
     assert compared(pairs) == Compared(105.0, 104.5, 104.5 / 105, 0.9, 0.8, 1.1)
+
+
+def test_a_pair_that_is_lost_in_noise_compares_nothing() -> None:
+    """Of 0.3 s of chunks nothing may be left beyond what resting takes."""
+    lost = [{"against": a, "tree": t} for a, t in ((50.0, 45.0), (-2.0, 40.0), (40.0, 38.0))]
+    assert compared(lost) == Compared(40.0, 40.0, 1.0, None, None, None)
+    assert compared([{"against": 0.0, "tree": 3.0}]) == Compared(0.0, 3.0, None, None, None, None)
+    assert table(
+        {"chunk": compared(lost), "json_200": compared([{"against": 0.0, "tree": 3.0}])}
+    ).splitlines()[2:] == [
+        "| a paced chunk | 40.0 | 40.0 | 1.000 × | not measurable | not measurable |",
+        "| a JSON request of 200 tokens | 0 | 3 | not measurable | not measurable | not measurable |",
+    ]
 
 
 def test_a_run_as_a_table() -> None:
@@ -126,7 +140,7 @@ def test_both_versions_run_and_answer(tmp_path: Path) -> None:
         pair = document["rounds"][0][name]
         # what resting takes is taken off: of the few chunks of a third of a second that may be all
         assert name == "chunk" or min(pair.values()) > 0
-        assert found["of_pairs"] == found["of_medians"] == pair["tree"] / pair["against"]
+        assert found["of_pairs"] == found["of_medians"] == ratio(pair["tree"], pair["against"])
     assert table({name: Compared(**one) for name, one in document["figures"].items()}) in ran.stdout
 
 
