@@ -14,6 +14,7 @@ from benchmarks.replay.cases import BLOCK_SIZES, FLOOR, Case, Source, check_poli
 from benchmarks.replay.formats import FORMATS
 from benchmarks.replay.report import draw, picture_kinds, show
 from benchmarks.replay.simulation import Delays
+from benchmarks.replay.traffic import Beginning, Bursts, Traffic
 from gateway.errors import ConfigError
 
 
@@ -41,6 +42,35 @@ def picture(_context: click.Context, _param: click.Parameter, path: Path | None)
     if path.suffix.removeprefix(".").lower() not in kinds:
         raise click.BadParameter(f"{path} is no kind of picture; its end is to be one of {', '.join(kinds)}")
     return path
+
+
+def bursts_named(_context: click.Context, _param: click.Parameter, text: str | None) -> Bursts | None:
+    if text is None:
+        return None
+    count, times = _two(text, "250:4")
+    if count < 1 or count != int(count) or times <= 1:
+        raise click.BadParameter(f"{text!r}: a whole number of requests, and more than 1 times their rate")
+    return Bursts(int(count), times)
+
+
+def beginning_named(_context: click.Context, _param: click.Parameter, text: str | None) -> Beginning | None:
+    if text is None:
+        return None
+    share, tokens = _two(text, "0.5:8192")
+    if not 0 < share <= 1 or tokens < 1 or tokens != int(tokens):
+        raise click.BadParameter(f"{text!r}: a share of more than 0 up to 1, and a whole number of tokens")
+    return Beginning(share, int(tokens))
+
+
+def _two(text: str, example: str) -> tuple[float, float]:
+    """Finite ones."""
+    try:
+        first, second = map(float, text.split(":"))
+    except ValueError:
+        first = second = float("nan")
+    if not (isfinite(first) and isfinite(second)):
+        raise click.BadParameter(f"{text!r} are no two numbers like {example}")
+    return first, second
 
 
 class BadInput(click.ClickException):
@@ -114,6 +144,30 @@ class BadInput(click.ClickException):
 @click.option(
     "--copies", type=click.IntRange(min=1), default=1, help="Independent sets of sessions (agentic)."
 )
+@click.option(
+    "--bursts",
+    callback=bursts_named,
+    metavar="REQUESTS:TIMES",
+    help="Of every so many requests all come so many times as fast, and before them nobody.",
+)
+@click.option(
+    "--cold",
+    type=Finite(min=0, max=1),
+    default=0.0,
+    help="Share of sessions whose requests become strangers' that nobody has seen.",
+)
+@click.option(
+    "--hot",
+    callback=beginning_named,
+    metavar="SHARE:TOKENS",
+    help="A share of the sessions begins with so many tokens, the same for all of them.",
+)
+@click.option(
+    "--documents",
+    callback=beginning_named,
+    metavar="SHARE:TOKENS",
+    help="A share of the sessions begins with so many tokens of its own.",
+)
 @click.option("--seed", type=int, default=0)
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes.")
 @click.option("--json", "out", type=OutputFile(), default=None)
@@ -140,6 +194,10 @@ def main(
     limit: int | None,
     longest: int,
     copies: int,
+    bursts: Bursts | None,
+    cold: float,
+    hot: Beginning | None,
+    documents: Beginning | None,
     seed: int,
     jobs: int,
     out: Path | None,
@@ -148,7 +206,8 @@ def main(
     """Replay a request trace in virtual time against simulated engines, once for each policy and rate."""
     size = block_size or BLOCK_SIZES[kind]
     longest = min(longest, blocks_per_worker * size - 1)
-    source = Source(trace, kind, block_size, skip, limit, longest, copies, seed)
+    traffic = Traffic(bursts, cold, hot, documents)
+    source = Source(trace, kind, block_size, skip, limit, longest, copies, seed, traffic)
     names = policies_named(policy)
     if FLOOR not in names:
         names = [FLOOR, *names]

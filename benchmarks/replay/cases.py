@@ -18,6 +18,7 @@ from benchmarks.replay.hindsight import best_in_hindsight
 from benchmarks.replay.outcome import Summary, summarise
 from benchmarks.replay.simulation import Delays, Progress, Run, Setup, Simulation
 from benchmarks.replay.trace import coarser, shortened
+from benchmarks.replay.traffic import AS_IT_IS, Traffic
 from gateway.routing.policy import Policy
 from gateway.routing.registry import DEFAULT_POLICY, POLICIES, make_policy
 from gateway.routing.slicing import Slicing
@@ -45,10 +46,12 @@ class Source:
     longest: int | None = 131_072
     copies: int = 1
     seed: int = 0
+    traffic: Traffic = AS_IT_IS
 
     def content(self) -> Content:
         """Raises ValueError, also where no request is left; OSError."""
         whole = formats.load(Path(self.path), self.kind, copies=self.copies, seed=self.seed)
+        whole = self.traffic.of(whole, self.seed)
         trace = shortened(whole, skip=self.skip, limit=self.limit, longest=self.longest)
         if not trace.requests:
             shortest = min(request.input_tokens + request.output_tokens for request in whole.requests)

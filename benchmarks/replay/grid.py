@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.replay.cases import FLOOR, HINDSIGHT, Case, Source, policies_named
+from benchmarks.replay.traffic import AS_IT_IS, Beginning, Bursts, Traffic
 
 TRACES = Path(__file__).parent.parent / "traces"
 DEFAULT = "estimated_ttft"
@@ -87,6 +88,11 @@ class Experiment:
     slice_after_s: float = 0.0
     """Prompts that take longer by themselves go to their worker in slices; 0: none."""
 
+    @property
+    def changed(self) -> bool:
+        """Whether its traffic is another than the trace's."""
+        return self.source.traffic != AS_IT_IS
+
     def points(self) -> list[tuple[Source, list[Case]]]:
         return [
             (self._seeded(seed), self._cases(blocks, rate, seed, profile))
@@ -139,6 +145,7 @@ def full() -> Mapping[str, Experiment]:
             "replicas-conversation": _replicas(talk, 6.0),
             "replicas-agentic": _replicas(code, 4.0),
             "mixed": Experiment(talk, 8, (1700,), (5,), profiles=("h100-8b*4+a100-8b*4",)),
+            **_other_traffic(talk, code),
             **_passing(talk, code),
             **_sliced(talk, code),
         }
@@ -156,6 +163,25 @@ def quick() -> Mapping[str, Experiment]:
             "replicas-conversation": _replicas(talk, 6.0),
         }
     )
+
+
+def _other_traffic(talk: Source, code: Source) -> dict[str, Experiment]:
+    """What traces as they are have little of. Sessions need no documents: theirs are as long."""
+    bursts, hot = Traffic(bursts=Bursts(250, 4)), Traffic(hot=Beginning(0.5, 8192))
+
+    def of(source: Source, traffic: Traffic, rate: float) -> Experiment:
+        knee = 8 if source is talk else 5
+        return Experiment(replace(source, traffic=traffic), 8, (1700,), (rate,), seeds=(0, 1, 2), knee=knee)
+
+    return {
+        "bursts-conversation": of(talk, bursts, 3),
+        "bursts-agentic": of(code, bursts, 4),
+        "hot-conversation": of(talk, hot, 6),
+        "hot-agentic": of(code, hot, 4),
+        "cold-conversation": of(talk, Traffic(cold=0.5), 6),
+        "cold-agentic": of(code, Traffic(cold=0.1), 2),
+        "documents-conversation": of(talk, Traffic(documents=Beginning(0.02, 65_536)), 6),
+    }
 
 
 def _passing(talk: Source, code: Source) -> dict[str, Experiment]:

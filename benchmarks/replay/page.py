@@ -35,7 +35,8 @@ def tables(
     origins: Sequence[Origin],
 ) -> dict[str, str]:
     """Markdown by marker: one for each experiment, one more for each that stands beside another, `targets`
-    and `machine`. `rows` are theirs, and of those beside which they stand."""
+    (of the traces as they are), `traffic` (of what was made of them) and `machine`. `rows` are theirs, and of
+    those beside which they stand."""
     found = {name: _points(rows[name]) for name in experiments}
     told = "; ".join(map(str, origins))
     seeds = "; ".join(f"{name} {_seeds(experiment)}" for name, experiment in experiments.items())
@@ -47,7 +48,8 @@ def tables(
             if rows.get(one.beside)
         },
         "machine": f"Computed: {told}. Seeds: {seeds}.",
-        "targets": targets(experiments, rows),
+        "targets": targets(_only(experiments, changed=False), rows),
+        "traffic": targets(_only(experiments, changed=True), rows),
     }
 
 
@@ -119,6 +121,10 @@ def write_between(page: Path, texts: Mapping[str, str]) -> None:
         if found and closed:
             content = f"{head}{begin}{text}\n{end}{tail}"
     page.write_text(content, encoding="utf-8")
+
+
+def _only(experiments: Mapping[str, Experiment], *, changed: bool) -> Mapping[str, Experiment]:
+    return {name: one for name, one in experiments.items() if one.changed == changed}
 
 
 def _points(rows: Sequence[Row]) -> str:
