@@ -35,8 +35,8 @@ def tables(
     origins: Sequence[Origin],
 ) -> dict[str, str]:
     """Markdown by marker: one for each experiment, one more for each that stands beside another, `targets`
-    (of the traces as they are), `traffic` (of what was made of them) and `machine`. `rows` are theirs, and of
-    those beside which they stand."""
+    (of the traces as they are), `traffic` and `traffic-policies` (of what was made of them), and `machine`.
+    `rows` are theirs, and of those beside which they stand."""
     found = {name: _points(rows[name]) for name in experiments}
     told = "; ".join(map(str, origins))
     seeds = "; ".join(f"{name} {_seeds(experiment)}" for name, experiment in experiments.items())
@@ -50,6 +50,7 @@ def tables(
         "machine": f"Computed: {told}. Seeds: {seeds}.",
         "targets": targets(_only(experiments, changed=False), rows),
         "traffic": targets(_only(experiments, changed=True), rows),
+        "traffic-policies": side_by_side(_only(experiments, changed=True), rows),
     }
 
 
@@ -108,6 +109,24 @@ def targets(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[R
                 )
             )
     return markdown(head, body)
+
+
+def side_by_side(experiments: Mapping[str, Experiment], rows: Mapping[str, Sequence[Row]]) -> str:
+    """One line a policy and one column a point: its p99 as a share of the floor's."""
+    columns = [
+        (name, {line.policy: line for line in lines(own)})
+        for name in experiments
+        for own in grouped(rows[name]).values()
+    ]
+    policies = dict.fromkeys(policy for _name, found in columns for policy in found if policy != FLOOR)
+    body = [
+        (
+            f"**{policy}**" if policy == DEFAULT else policy,
+            *(f"{found[policy].p99_x:.2f}" if policy in found else "–" for _name, found in columns),
+        )
+        for policy in policies
+    ]
+    return markdown(("policy", *(name for name, _found in columns)), body)
 
 
 def write_between(page: Path, texts: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from benchmarks.replay.provenance import Origin, merged
 from benchmarks.replay.report import draw, label, scatter
 from benchmarks.replay.study import known_rows, main, missing, run_all, tasks
 from benchmarks.replay.trace import shortened
+from benchmarks.replay.traffic import Bursts, Traffic
 from benchmarks.replay.verdicts import verdicts
 
 
@@ -129,6 +130,24 @@ def test_targets_stand_in_one_table() -> None:
     # 3.2 a second are less than 1.1 times the 3.0 of another family's
     rows = [one | {"bound_goodput_rps": 3.2} for one in rows]
     assert targets({"e": experiment}, {"e": rows}).endswith("| 1.250 | 1.067 (out of reach) |")
+
+
+def test_traces_as_they_are_and_other_traffic_have_tables_of_their_own() -> None:
+    usual = Experiment(Source("t", "csv"), 2, (64,), (4.0,), knee=4.0)
+    bursts = replace(usual, source=Source("t", "csv", traffic=Traffic(bursts=Bursts(10, 4))))
+    few = [row(FLOOR, 0, 2.0), row("estimated_ttft", 0, 2.1)]
+    near = [*few, row("explore", 0, 3.0)]
+    rows = {"usual": near, "bursts": near, "cold": [*few, row("prefix_gate", 0, 2.5)]}
+    told = tables({"usual": usual, "bursts": bursts, "cold": bursts}, rows, [])
+    assert [line.split(" | ")[0] for line in told["targets"].splitlines()[2:]] == ["| usual"]
+    assert [line.split(" | ")[0] for line in told["traffic"].splitlines()[2:]] == ["| bursts", "| cold"]
+    assert told["traffic-policies"].splitlines() == [
+        "| policy | bursts | cold |",
+        "|---|--:|--:|",
+        "| **estimated_ttft** | 1.05 | 1.05 |",
+        "| explore | 1.50 | – |",
+        "| prefix_gate | – | 1.25 |",
+    ]
 
 
 def test_fleets_stand_beside_those_of_other_engines() -> None:

@@ -85,7 +85,9 @@ def near_by(values: Sequence[float]) -> set[int]:
 def test_no_baseline_is_better_by_much() -> None:
     """In p99, and in p50 and p99 both: at the two points that the page names."""
     both = []
-    for experiment in (*EVERYONE, "passing-agentic-8", "passing-agentic-32", "passing-conversation-8"):
+    changed = [name for name, one in full().items() if one.changed]
+    passing = [f"passing-{name}" for name in ("agentic-8", "agentic-32", "conversation-8")]
+    for experiment in (*EVERYONE, *changed, *passing):
         for fleet, found in lines_of(experiment).items():
             own = only(found, DEFAULT)
             for other in baselines(found):
