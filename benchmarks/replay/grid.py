@@ -127,12 +127,15 @@ class Experiment:
 def full() -> Mapping[str, Experiment]:
     """Blocks are of 512 tokens in the conversations, of 256 in the sessions. Two hours of a core."""
     talk, code = replace(CONVERSATION, limit=2500), replace(AGENTIC, limit=1500, copies=2)
+    many_talks, many_sessions = replace(talk, limit=6000), replace(code, limit=4000, copies=8)
     return MappingProxyType(
         {
             "conversation-8": Experiment(talk, 8, (600, 1700, 5500), (3, 6, 8), seeds=(0, 1, 2), knee=8),
             "agentic-8": Experiment(code, 8, (850, 1700, 3400), (2, 4, 5), seeds=(0, 1, 2), knee=5),
-            "conversation-32": Experiment(replace(talk, limit=6000), 32, (600, 1700), (12, 32), knee=32),
-            "agentic-32": Experiment(replace(code, limit=4000, copies=8), 32, (1700,), (8, 20), knee=20),
+            "conversation-32": Experiment(many_talks, 32, (600, 1700, 3100), (12, 32), knee=32),
+            "agentic-32": Experiment(many_sessions, 32, (1700,), (8, 20), knee=20),
+            "memory-conversation-32": Experiment(many_talks, 32, (312,), (12, 28, 32), seeds=(0, 1), knee=28),
+            "memory-agentic-32": Experiment(many_sessions, 32, (850,), (8, 20), seeds=(0, 1, 2), knee=20),
             "foresight": Experiment(code, 8, (850, 1700), (2, 5), (FLOOR, DEFAULT, HINDSIGHT), (0, 1, 2)),
             "ablation-conversation": Experiment(talk, 8, (1700,), (8,), ABLATION, (0, 3)),
             "ablation-idle": Experiment(talk, 8, (1700,), (3,), IDLE, (0, 1, 2)),

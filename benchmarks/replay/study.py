@@ -142,9 +142,7 @@ def run_all(
     help="A folder for everything.  [default: docs/results/routing]",
 )
 @click.option("--again", default="", help="Only policies whose names begin so; the others' rows are kept.")
-@click.option(
-    "--missing", "lacking", is_flag=True, help="Only experiments that lack rows; all others are kept."
-)
+@click.option("--missing", "lacking", is_flag=True, help="Only rows that are not there; all others are kept.")
 @click.option("--page", type=click.Path(path_type=Path), default=None, help="Tables go between its markers.")
 def main(
     names: tuple[str, ...],
@@ -174,7 +172,7 @@ def main(
     kept = complete(out, wanted) if lacking else {}
     running = {name: one for name, one in wanted.items() if name not in kept}
     found: dict[str, dict[int, list[Row]]] = {name: {} for name in running}
-    before = known_rows(out, running, again)
+    before = known_rows(out, running, None if lacking else again)
     computed = [name for name in running if missing(running[name], before[name])]
     console = Console(file=sys.stderr)
     with Progress(console=console, disable=not console.is_terminal) as bar:

@@ -487,6 +487,11 @@ def test_only_experiments_that_lack_rows_are_computed(
     run("sliced", "--missing", "--page", str(docs / "routing-study.md"))
     assert (docs / "routing/sliced.json").stat().st_mtime_ns == before
     assert (docs / "routing-study.md").read_text().splitlines()[3:-1] == told[1:]
+    # where a row is gone it alone is computed
+    one, two, three = json.loads(kept)
+    there.write_text(json.dumps([one, three]))
+    run("whole", "--missing")
+    assert json.loads(there.read_text()) == [one, two, three]
 
 
 def test_a_row_is_called_by_all_that_sets_it_apart() -> None:

@@ -17,7 +17,10 @@ from benchmarks.replay.page import tables, write_between
 from benchmarks.replay.study import DOCS, RESULTS, known_origins, read_rows
 
 PAGE = DOCS / "routing-study.md"
-EVERYONE = ("conversation-8", "agentic-8", "conversation-32", "agentic-32")
+EVERYONE = (
+    *(f"{name}-{workers}" for workers in (8, 32) for name in ("conversation", "agentic")),
+    *(f"memory-{name}-32" for name in ("conversation", "agentic")),
+)
 """The experiments with all policies on the usual engines."""
 
 
