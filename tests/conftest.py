@@ -106,6 +106,14 @@ Spawn = Callable[..., Process]
 
 
 @pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Who runs the tests in a shell's background ignores SIGINT, and so would all that they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
 def spawn(tmp_path: Path) -> Iterator[Spawn]:
     """`spawn("-m", "gateway", …)` runs this Python with these arguments; `spawn(argv=[…])` runs anything."""
     started: list[Process] = []

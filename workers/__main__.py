@@ -18,6 +18,11 @@ _KV_DTYPES = ("float32", "float16", "int8", "fp8")
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
+def _parent(_context: click.Context, _param: click.Parameter, wanted: bool) -> int | None:
+    """Now, for it may have ended when a model is loaded."""
+    return os.getppid() if wanted else None
+
+
 @click.group()
 def main() -> None:
     """The reference engine: paged K/V, prefix cache and KV events, served as vLLM serves them."""
@@ -95,7 +100,13 @@ def main() -> None:
     type=click.IntRange(0),
     help="Seconds that running answers get when the engine is told to end.",
 )
-@click.option("--exit-with-parent", is_flag=True, help="End when the process that started this one ends.")
+@click.option(
+    "--exit-with-parent",
+    "parent",
+    is_flag=True,
+    callback=_parent,
+    help="End when the process that started this one ends.",
+)
 def serve(
     model: str,
     tokenizer: str | None,
@@ -178,7 +189,7 @@ def _options(backend: Backend, given: dict[str, Any]) -> ServeOptions:
         adapters=given["adapters"],
         report_cached=given["report_cached"],
         shutdown_seconds=given["shutdown_seconds"],
-        exit_with_parent=given["exit_with_parent"],
+        parent=given["parent"],
     )
 
 

@@ -51,7 +51,8 @@ class ServeOptions:
     adapters: tuple[str, ...]
     report_cached: bool
     shutdown_seconds: int
-    exit_with_parent: bool
+    parent: int | None
+    """Its process id, where the engine is to end with the process that started it."""
 
 
 async def serve(backend: Backend, options: ServeOptions, on_ready: Callable[[int], None]) -> None:
@@ -71,7 +72,7 @@ async def serve(backend: Backend, options: ServeOptions, on_ready: Callable[[int
                     timeout_keep_alive=75,
                 )
                 port: int = listener.getsockname()[1]
-                server = _Server(config, lambda: on_ready(port), options.exit_with_parent)
+                server = _Server(config, lambda: on_ready(port), options.parent)
                 await server.serve([listener])
         finally:
             publisher.close()
@@ -170,10 +171,10 @@ def _publisher(options: ServeOptions) -> tuple[Publisher, Mapping[str, Any]]:
 class _Server(uvicorn.Server):
     """uvicorn, but for two things: it says when it is ready, and a signal ends it with exit code 0."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], exit_with_parent: bool) -> None:
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], parent: int | None) -> None:
         super().__init__(config)
         self._on_ready = on_ready
-        self._exit_with_parent = exit_with_parent
+        self._parent = parent
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -181,7 +182,7 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
-        watch = asyncio.create_task(self._follow_parent()) if self._exit_with_parent else None
+        watch = None if self._parent is None else asyncio.create_task(self._follow(self._parent))
         try:
             yield
         finally:
@@ -193,8 +194,7 @@ class _Server(uvicorn.Server):
         if self.started:
             self._on_ready()
 
-    async def _follow_parent(self) -> None:
-        parent = os.getppid()
+    async def _follow(self, parent: int) -> None:
         # nothing portable tells of it, so it is asked
         while os.getppid() == parent:  # noqa: ASYNC110
             await asyncio.sleep(_PARENT_CHECK_S)

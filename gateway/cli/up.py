@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -53,6 +55,7 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
     run_dir.mkdir(parents=True, exist_ok=True)
     log = run_dir / f"gateway-{settings.port}.log"
     configure(settings.log_level, access=settings.access_log, path=log)
+    signal.signal(signal.SIGTERM, _like_ctrl_c)  # until it serves: workers are there already
     with child_workers(
         count, model, worker_args, base_port=settings.port, run_dir=run_dir, console=console
     ) as workers:
@@ -64,6 +67,14 @@ def command(count: int, model: str, worker_args: tuple[str, ...], run_dir: Path,
             log=log,
         )
     sys.exit(code)
+
+
+def _like_ctrl_c(_number: int, frame: FrameType | None) -> None:
+    """What Ctrl-C does is an event loop's to say where one runs: an exception is lost in its callbacks."""
+    interrupt = signal.getsignal(signal.SIGINT)
+    if not callable(interrupt):  # ignored, as in a shell's background
+        raise KeyboardInterrupt
+    interrupt(signal.SIGINT, frame)
 
 
 def _try_ports(settings: Settings) -> None:

@@ -14,6 +14,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.conftest import Spawn
 from tests.e2e.conftest import ROOT, start_fleet, wait_until
 
 LONG = "A prompt long enough to fill a few blocks of sixteen tokens each, and then some more. " * 4
@@ -54,6 +55,23 @@ def test_ready_is_said_when_the_models_are_known(tmp_path: Path, free_port: Call
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_workers_end_with_a_gateway_that_is_told_to_end_while_it_starts(
+    number: int, tmp_path: Path, spawn: Spawn, interruptible: None
+) -> None:
+    process = spawn("-m", "gateway", "up", "--model", "tiny", "--port", "0", "--run-dir", str(tmp_path))
+    up = psutil.Process(process.pid)
+    wait_until(lambda: len(up.children()) == 2, 60, "its workers")
+    workers = up.children()
+    process.popen.send_signal(number)
+    process.popen.wait(30)
+    _, alive = psutil.wait_procs(workers, timeout=15)
+    for worker in alive:
+        worker.kill()
+    assert alive == []
+    assert "Traceback" not in process.output()
 
 
 def test_workers_end_with_a_killed_gateway(tmp_path: Path) -> None:

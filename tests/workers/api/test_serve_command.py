@@ -6,10 +6,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
+
+from tests.conftest import ROOT
 
 
 def serve(spawn: Any, port: int, *args: str) -> Any:
@@ -69,6 +73,34 @@ def test_it_ends_with_the_process_that_started_it(spawn: Any, free_port: Callabl
             httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False)
         except httpx.TransportError:
             break
+
+
+def test_it_ends_with_one_that_ended_while_its_model_was_loaded(
+    spawn: Any, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    """It waits with its load until nobody is above it any more: its import of NumPy is held up."""
+    port, begun, gone = free_port(), tmp_path / "begun", tmp_path / "gone"
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text(
+        "import pathlib, sys, time\n"
+        f"pathlib.Path({str(begun)!r}).touch()\n"
+        f"while not pathlib.Path({str(gone)!r}).exists(): time.sleep(0.01)\n"
+        f"sys.path.remove({str(tmp_path)!r}); del sys.modules['numpy']\n"
+        "import numpy\n"
+    )
+    command = [sys.executable, "-m", "workers", "serve", "--model", "sim:fast", "--port", str(port)]
+    source = f"import subprocess; subprocess.Popen({[*command, '--exit-with-parent']!r}).wait()"
+    parent = spawn("-c", source, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    while not begun.exists():
+        assert parent.popen.poll() is None, parent.output()
+    (worker,) = psutil.Process(parent.pid).children()
+    parent.popen.kill()
+    parent.popen.wait()
+    gone.touch()
+    _, alive = psutil.wait_procs([worker], timeout=60)
+    for one in alive:
+        one.kill()
+    assert alive == []
 
 
 @pytest.mark.parametrize(
