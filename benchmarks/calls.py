@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import socket
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -29,6 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import asked
+from benchmarks.children import child
+from benchmarks.ending import in_one_line
 from benchmarks.fleet import free_port
 from benchmarks.wire.bench import prompts
 from benchmarks.wire.engine import MODEL
@@ -97,13 +98,9 @@ def engine(chunks: int) -> Iterator[int]:
     """A mock engine in a process of its own; its port."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.wire.engine", "--port", str(port)]
-    process = subprocess.Popen([*command, "--chunks", str(chunks), "--interval", str(INTERVAL)])
-    try:
+    with child([*command, "--chunks", str(chunks), "--interval", str(INTERVAL)]):
         _await_open(port)
         yield port
-    finally:
-        process.kill()
-        process.wait()
 
 
 def _await_open(port: int, timeout: float = 20.0) -> None:
@@ -191,6 +188,7 @@ async def play(requests: int, rounds: int) -> tuple[Tally, Tally]:
     return one, long.less(short, LONG - SHORT)
 
 
+@in_one_line()
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -31,6 +31,7 @@ from rich.table import Table
 
 from benchmarks import asked
 from benchmarks.demo_prompts import CHATS, QUESTIONS, SYSTEM
+from benchmarks.ending import in_one_line, write
 from benchmarks.fleet import Fleet, running_fleet
 
 ANSWER_TOKENS = {"question": 8, "chat": 32}
@@ -241,6 +242,7 @@ def plot(samples: list[Sample], path: Path) -> None:
     plt.close(figure)
 
 
+@in_one_line()
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -273,9 +275,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         plot(samples, picture)
         console.print(f"plot in {picture}")
     if result is not None:
-        result.parent.mkdir(parents=True, exist_ok=True)
         document = {"summary": summary, "samples": [asdict(s) for s in samples]}
-        result.write_text(json.dumps(document, indent=1) + "\n")
+        write(result, json.dumps(document, indent=1) + "\n")
         console.print(f"figures in {result}")
     return 0
 

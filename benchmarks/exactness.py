@@ -32,6 +32,7 @@ from rich.table import Table
 
 from benchmarks import asked
 from benchmarks.dialects import APIS, by_api, counted
+from benchmarks.ending import in_one_line, write
 from benchmarks.fleet import Fleet, running_fleet
 
 BLOCK = 16
@@ -254,6 +255,7 @@ def report(verdicts: list[Verdict], console: Console) -> dict[str, Any]:
     return summary
 
 
+@in_one_line()
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -288,7 +290,7 @@ def main() -> int:
         )
     summary = report(verdicts, console)
     if args.json:
-        args.json.write_text(json.dumps(summary, indent=1) + "\n")
+        write(args.json, json.dumps(summary, indent=1) + "\n")
     return 0 if summary["exact"] == summary["requests"] else 1
 
 

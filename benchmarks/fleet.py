@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +12,8 @@ from dataclasses import dataclass
 from random import Random
 
 import httpx
+
+from benchmarks.children import child
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +76,11 @@ def running_fleet(
     command += ["--port", str(port), "--admin-port", str(admin_port), *gateway_args]
     for argument in worker_args:
         command += ["--worker-arg", argument]
-    # stdout carries the ready banner, which is for people; faults go to stderr and are seen
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ},
-        start_new_session=True,
-    )
     fleet = Fleet(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}")
-    try:
+    # stdout carries the ready banner, which is for people; faults go to stderr and are seen
+    with child(command, patience=30, stdout=subprocess.DEVNULL) as process:
         _wait_ready(fleet, process, timeout)
         yield fleet
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
 
 
 def _at(url: str, admin_url: str | None) -> Fleet:

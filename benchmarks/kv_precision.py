@@ -17,6 +17,7 @@ from typing import get_args
 import click
 import numpy as np
 
+from benchmarks.ending import in_one_line
 from gateway.prompt.files import load_tokenizer_files
 from workers.model.kv_store import KvDtype
 from workers.model.loaded import LoadedModel
@@ -95,6 +96,7 @@ def measure(model: LoadedModel, prompt: list[int], steps: int) -> tuple[list[Pre
 @click.option("--model", default="smollm2", show_default=True)
 @click.option("--prompt-tokens", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--steps", type=click.IntRange(min=1), default=64, show_default=True)
+@in_one_line()
 def main(model: str, prompt_tokens: int, steps: int) -> None:
     loaded = resolve_model(model)
     tokenizer = load_tokenizer_files(loaded.tokenizer_source).tokenizer

@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import asked, matching
+from benchmarks.ending import in_one_line, write
 from benchmarks.matching import HARDEST, NEXT_TURN, NotHere
 from benchmarks.replay.page import write_between
 from benchmarks.timing import Row, timed
@@ -278,6 +279,7 @@ STEPS = {
 }
 
 
+@in_one_line()
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -316,8 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "rows": [dict(zip(("step", "unit", "p50", "p99"), r, strict=True)) for r in rows],
     }
     if out.result is not None:
-        out.result.parent.mkdir(parents=True, exist_ok=True)
-        out.result.write_text(json.dumps(document, indent=1) + "\n")
+        write(out.result, json.dumps(document, indent=1) + "\n")
     if out.pages:
         write_between(Path("docs/performance.md"), {"micro": page(rows, " ".join((state(), *left_out)))})
     return 1 if failed else 0

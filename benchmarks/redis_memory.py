@@ -24,6 +24,8 @@ from pathlib import Path
 from random import Random
 
 from benchmarks import asked
+from benchmarks.children import child
+from benchmarks.ending import in_one_line, write
 from benchmarks.stores import server_binary
 from gateway.errors import StoreError
 from gateway.index.prefix import PrefixIndex
@@ -170,6 +172,7 @@ def _resident() -> int:
     return pages * resource.getpagesize()
 
 
+@in_one_line()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--blocks", type=asked.count, default=1_000_000)
@@ -185,14 +188,11 @@ def main() -> None:
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         command = [arguments.server, "--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder]
-        with subprocess.Popen([*command, "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL) as server:
-            try:
-                figures = asyncio.run(measure(port, arguments.blocks, arguments.workers))
-            finally:
-                server.terminate()
+        with child([*command, "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL):
+            figures = asyncio.run(measure(port, arguments.blocks, arguments.workers))
     if arguments.json is not None:
         loads = {"load_before": round(before, 1), "load_after": round(os.getloadavg()[0], 1)}
-        arguments.json.write_text(json.dumps(figures | loads))
+        write(arguments.json, json.dumps(figures | loads))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import asked
+from benchmarks.children import child
+from benchmarks.ending import in_one_line, write
 from benchmarks.live.report import machine
 from benchmarks.replay.page import write_between
 from benchmarks.replication_tables import Row, cpu, loading, requests, sizing, state, times, verdicts
@@ -52,12 +55,15 @@ def compact(document: Row) -> str:
 def play(command: Sequence[str], env: dict[str, str]) -> list[str]:
     """Runs pytest, shows what it says, and gives the tests that failed, each with its reason."""
     failed = []
-    with subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+    # interrupted, it ends the servers of its tests, which are in sessions of their own, too
+    with child(
+        command, first=signal.SIGINT, patience=60, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        for line in process.stdout or ():
             print(line, end="", flush=True)
             if line.startswith(("FAILED ", "ERROR ")):
                 failed.append(line.partition(" ")[2].strip())
+        process.wait()
     if process.returncode and not failed:
         failed.append(f"pytest ended with {process.returncode}")
     return failed
@@ -71,9 +77,10 @@ def measure(rounds: int) -> Row:
         env = {**os.environ, "CHAOS_ROUNDS": str(rounds), "CHAOS_RESULTS": str(lines)}
         command = [sys.executable, "-m", "pytest", "-m", "heavy", "-v", "-rfE", "--tb=short", *TESTS]
         failed = play(command, env)
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.redis_memory", "--json", str(memory)], cwd=ROOT, check=True
-        )
+        command = [sys.executable, "-m", "benchmarks.redis_memory", "--json", str(memory)]
+        with child(command, cwd=ROOT) as measuring:
+            if code := measuring.wait():
+                raise subprocess.CalledProcessError(code, command)
         return {
             "date": time.strftime("%Y-%m-%d"),
             "machine": {
@@ -88,6 +95,7 @@ def measure(rounds: int) -> Row:
         }
 
 
+@in_one_line()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=asked.count, default=ROUNDS, help="of each scenario")
@@ -99,7 +107,7 @@ def main() -> None:
         print(f"fewer rounds than {ROUNDS}, so no page and no kept result is written: --page writes them")
     document = json.loads(RESULTS.read_text()) if options.report else measure(options.rounds)
     if kept:
-        RESULTS.write_text(compact(document))
+        write(RESULTS, compact(document))
     rows = document["rounds"]
     print(requests(rows), cpu(rows), times(rows), sizing(document["memory"]), sep="\n\n")
     print(f"\n{loading(document['memory'], document['machine'])}")

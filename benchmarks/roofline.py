@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import asked
+from benchmarks.ending import in_one_line, write
 from gateway.planning import Catalog
 from gateway.planning.precision import kv_precision, weight_precision, weight_sizes
 from gateway.planning.roofline import Speed, decode_seconds, prefill_seconds
@@ -107,6 +108,7 @@ def prefill(torch: Any, model: Layers, tokens: int) -> float:
     return median_seconds(torch, lambda: model.run(x, None), runs=9)
 
 
+@in_one_line()
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -154,8 +156,7 @@ def main() -> int:
     print(machine)
     if out.result is not None:
         document = {"machine": machine, "model": args.model, "rows": rows}
-        out.result.parent.mkdir(parents=True, exist_ok=True)
-        out.result.write_text(json.dumps(document, indent=1) + "\n")
+        write(out.result, json.dumps(document, indent=1) + "\n")
     return 0
 
 

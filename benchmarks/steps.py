@@ -26,6 +26,7 @@ import uvloop
 
 from benchmarks import asked
 from benchmarks.calls import SHORT, ask, engine, gateway, measure
+from benchmarks.ending import in_one_line
 from benchmarks.replay.page import write_between
 from benchmarks.step_meters import Calls, Time, stepped, without_the_clocks
 from benchmarks.wire.bare import Client, Engines
@@ -140,6 +141,7 @@ def whole(given: Mapping[str, int]) -> bool:
     return given["tokens"] == TOKENS and all(given[name] >= least for name, least in USUAL.items())
 
 
+@in_one_line()
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

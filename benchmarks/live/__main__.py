@@ -8,15 +8,14 @@ cores that this process may use; `cores_busy` says how much of them was used. Wh
 0.7, take a larger `--time-scale`: engines and arrivals are slowed alike.
 
 A whole run goes to docs/results/live.json and into docs/live-study.md. One with other options, but for more
-rounds, goes nowhere but to `--json`, and into no page but that of `--page`.
+rounds, goes nowhere but to `--json`, and into no page but that of `--page`. What was measured when a whole
+run is interrupted is in .cache/live-unfinished.json, of others in the file of `--json`.
 """
 
 from __future__ import annotations
 
-import signal
-import sys
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.asked import PART, Finite, OutputFile, beginnings, names, output
+from benchmarks.ending import in_one_line
 from benchmarks.live.engines import Fleet, running_engines
 from benchmarks.live.measure import LiveRow, measure
 from benchmarks.live.plan import ChatShape, Plan, chats
@@ -36,6 +36,8 @@ from benchmarks.live.words import load_words
 from gateway.routing.registry import DEFAULT_POLICY, POLICIES
 
 RESULTS, PAGE, ROUNDS = Path("docs/results/live.json"), Path("docs/live-study.md"), 3
+UNFINISHED = Path(".cache/live-unfinished.json")
+"""What a run for RESULTS has measured so far."""
 PEERS = ("sglang-router", "smg", "vllm-router")
 CHATS = {"chats": ChatShape(), "chats-in-turn": ChatShape(name="chats-in-turn", in_turn=True)}
 TIME_SCALES = {**dict.fromkeys(CHATS, 2.0), "mooncake": 0.25, "agentic": 0.25}
@@ -90,6 +92,7 @@ def whole(context: click.Context) -> bool:
     help=f"Put the tables into it.  [default: {PAGE}, of a whole run]",
 )
 @click.pass_context
+@in_one_line()
 def main(
     context: click.Context,
     only: list[str],
@@ -113,11 +116,11 @@ def main(
             check_page(page or PAGE)
     except (OSError, ValueError) as error:
         raise click.UsageError(str(error)) from None
-    # told to end, it ends what it started as well
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     console = Console(width=170)
     rows: list[LiveRow] = []
     abouts: dict[str, str] = {}
+    # what the documents tell of is replaced in the end alone
+    so_far = UNFINISHED if given is None else given
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         entries = lineup(policies, scratch, peers)
@@ -136,19 +139,32 @@ def main(
             abouts[name] = f"{plan.about}; {plan.profile}, {plan.blocks} blocks, time × {scale:g}"
             console.print(f"{name}: {abouts[name]}")
             settings = {"engines": engines, "seed": seed, "workloads": abouts}
-            with running_engines(plan, engines, scale, scratch) as fleet:
-                for number in range(rounds):
-                    for entry in entries:
-                        rows += _one(entry, plan, fleet, number, scratch, console)
-                        # after each, so that a run that is cut short leaves what it found
-                        if kept.result is not None:
-                            save(kept.result, rows, settings)
+            try:
+                with running_engines(plan, engines, scale, scratch) as fleet:
+                    for number in range(rounds):
+                        for entry in entries:
+                            rows += _one(entry, plan, fleet, number, scratch, console)
+                            # after each, so that a run that is cut short leaves what it found
+                            if kept.result is not None:
+                                save(so_far, rows, settings)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(_left(rows, None if kept.result is None else so_far)) from None
     middle = medians([asdict(row) for row in rows])
     show(middle, console)
     if kept.pages:
         into_page(page or PAGE, markdown(middle))
     if kept.result is not None:
+        save(kept.result, rows, settings)
         console.print(f"written to {kept.result}")
+        if so_far == UNFINISHED:
+            UNFINISHED.unlink()
+
+
+def _left(rows: Sequence[LiveRow], path: Path | None) -> str:
+    """What a run leaves that is cut short."""
+    if path is None or not rows:
+        return "nothing was written"
+    return f"rows until now, in {path}: {len(rows)}"
 
 
 def plan_named(name: str, seed: int, requests: int | None) -> Plan:

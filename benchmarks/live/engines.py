@@ -13,9 +13,10 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.children import running
 from benchmarks.fleet import free_port
 from benchmarks.live.plan import Plan
-from benchmarks.live.processes import running, wait_until
+from benchmarks.live.processes import wait_until
 from benchmarks.live.words import TOKENIZER
 
 MODEL = "sim"

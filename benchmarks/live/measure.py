@@ -13,12 +13,13 @@ from random import Random
 
 import httpx
 
+from benchmarks.children import running
 from benchmarks.fleet import free_row
 from benchmarks.live.client import Client, Heard, Message
 from benchmarks.live.engines import MODEL, Counters, Fleet
 from benchmarks.live.plan import Plan, Turn, window
 from benchmarks.live.play import Answer, play
-from benchmarks.live.processes import cores_busy_s, group_cpu_s, running, wait_until
+from benchmarks.live.processes import cores_busy_s, group_cpu_s, wait_until
 from benchmarks.live.routers import Entry
 from benchmarks.ratios import ratio
 from benchmarks.replay.outcome import quantile

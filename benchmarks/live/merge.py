@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from benchmarks.asked import OutputFile
+from benchmarks.ending import in_one_line, write
 from benchmarks.live.report import Row, check_page, into_page, markdown, medians
 
 
@@ -31,6 +32,7 @@ def merged(documents: Sequence[Row]) -> Row:
     "parts", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--page", type=click.Path(exists=True, path_type=Path), help="Put the tables into it.")
+@in_one_line("nothing was written")
 def main(out: Path, parts: tuple[Path, ...], page: Path | None) -> None:
     """Write what PARTS say together to OUT."""
     try:
@@ -40,7 +42,7 @@ def main(out: Path, parts: tuple[Path, ...], page: Path | None) -> None:
     except (ValueError, KeyError) as error:
         raise click.UsageError(f"these cannot become one: {error}") from None
     table = markdown(document["medians"])
-    out.write_text(json.dumps(document, indent=1) + "\n")
+    write(out, json.dumps(document, indent=1) + "\n")
     if page is not None:
         into_page(page, table)
     click.echo(table)

@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.ending import write
 from benchmarks.live.measure import LiveRow
 
 Row = dict[str, Any]
@@ -86,7 +87,7 @@ def _cells(row: Row) -> list[str]:
 def into_page(page: Path, table: str) -> None:
     """Puts the tables between the page's two marks. Raises ValueError where it has none."""
     head, tail = check_page(page)
-    page.write_text(f"{head}{_BEGIN}\n{table}{_END}{tail}")
+    write(page, f"{head}{_BEGIN}\n{table}{_END}{tail}")
 
 
 def check_page(page: Path) -> tuple[str, str]:
@@ -102,8 +103,7 @@ def save(path: Path, rows: Sequence[LiveRow], settings: Row) -> None:
     """Rows are kept round by round; medians beside them."""
     plain = [{k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(r).items()} for r in rows]
     document = {"machine": machine(), **settings, "medians": medians(plain), "rows": plain}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    write(path, json.dumps(document, indent=1) + "\n")
 
 
 def machine() -> Row:

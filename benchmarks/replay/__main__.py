@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from benchmarks.asked import Finite, OutputFile
+from benchmarks.ending import in_one_line
 from benchmarks.replay.batch import run_cases
 from benchmarks.replay.cases import BLOCK_SIZES, FLOOR, Case, Source, check_policy, policies_named, save
 from benchmarks.replay.formats import FORMATS
@@ -172,6 +173,7 @@ class BadInput(click.ClickException):
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes.")
 @click.option("--json", "out", type=OutputFile(), default=None)
 @click.option("--plot", type=OutputFile(), callback=picture, default=None)
+@in_one_line()
 def main(
     trace: str,
     kind: str,

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.replay.cases import Case, Row, Source, limits_of, run_case, with_ceilings
 from benchmarks.replay.content import Content
+from benchmarks.replay.pool import completed
 
 
 def run_cases(source: Source, cases: Sequence[Case], jobs: int = 1) -> list[Row]:
     """Rows in the order of the cases, ceilings and floors filled in. Raises ValueError."""
     content = source.content()
-    rows = list(_with_bar(_rows(source, content, cases, jobs), cases, content, jobs))
+    with closing(_rows(source, content, cases, jobs)) as computed:
+        rows = list(_with_bar(computed, cases, content))
     by_number = [row for _number, row in sorted(rows, key=lambda pair: pair[0])]
     return with_ceilings(by_number, limits_of(content, cases))
 
 
-def _rows(source: Source, content: Content, cases: Sequence[Case], jobs: int) -> Iterator[tuple[int, Row]]:
+def _rows(source: Source, content: Content, cases: Sequence[Case], jobs: int) -> Generator[tuple[int, Row]]:
     if jobs <= 1:
         for number, case in enumerate(cases):
             yield number, run_case(content, case)
         return
     # every process reads the trace once and takes every jobs-th case
+    jobs = min(jobs, len(cases))
     shares = [[(number, cases[number]) for number in range(job, len(cases), jobs)] for job in range(jobs)]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for done in pool.map(_share, [source] * jobs, shares):
-            yield from done
+    with closing(completed(_share, [(source, share) for share in shares], jobs)) as done:
+        for _job, rows in done:
+            yield from rows
 
 
 def _share(source: Source, share: list[tuple[int, Case]]) -> list[tuple[int, Row]]:
@@ -40,7 +42,7 @@ def _share(source: Source, share: list[tuple[int, Case]]) -> list[tuple[int, Row
 
 
 def _with_bar(
-    rows: Iterable[tuple[int, Row]], cases: Sequence[Case], content: Content, jobs: int
+    rows: Iterable[tuple[int, Row]], cases: Sequence[Case], content: Content
 ) -> Iterator[tuple[int, Row]]:
     columns = (
         TextColumn("{task.description}"),

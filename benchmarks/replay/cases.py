@@ -9,6 +9,7 @@ from random import Random
 
 import msgspec
 
+from benchmarks.ending import write
 from benchmarks.replay import formats
 from benchmarks.replay.bounds import P99_OF_FLOOR, Bounds, bounds
 from benchmarks.replay.ceilings import Ceilings, ceilings
@@ -239,8 +240,7 @@ def policies_named(text: str) -> list[str]:
 
 
 def save(rows: Sequence[Row], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+    write(path, msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
 
 
 def _sized(profile: Profile, blocks: int, block_size: int) -> Profile:

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.asked import Finite
+from benchmarks.ending import in_one_line
 from benchmarks.replay.bounds import P99_OF_FLOOR
 from benchmarks.replay.cases import FLOOR, check_policy, run_of
 from benchmarks.replay.grid import DEFAULT, Experiment, full
@@ -81,6 +82,7 @@ def runs_of(experiment: Experiment, blocks: int, rate: float, policy: str, slice
     type=Finite(min=0),
     help="Seconds; prompts that take longer by themselves go in slices; 0: none.  [default: experiment's]",
 )
+@in_one_line()
 def main(name: str, blocks: int, rate: float, policy: str, slice_after: float | None) -> None:
     """Of the experiment NAME, over all its seeds."""
     known = full()

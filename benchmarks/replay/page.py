@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.ending import write
 from benchmarks.replay.aggregate import Line, Point, alike, baselines, grouped, lines, only
 from benchmarks.replay.beside import beside
 from benchmarks.replay.cases import FLOOR, Row
@@ -139,7 +140,7 @@ def write_between(page: Path, texts: Mapping[str, str]) -> None:
         _old, closed, tail = rest.partition(end)
         if found and closed:
             content = f"{head}{begin}{text}\n{end}{tail}"
-    page.write_text(content, encoding="utf-8")
+    write(page, content)
 
 
 def _only(experiments: Mapping[str, Experiment], *, changed: bool) -> Mapping[str, Experiment]:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -24,8 +23,10 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.ending import in_one_line
 from benchmarks.replay.cases import Case, Row, Source, run_case
 from benchmarks.replay.grid import DEFAULT, Experiment, full
+from benchmarks.replay.pool import completed
 from benchmarks.replay.study import RESULTS, case_of, read_rows
 
 ROWS = 2
@@ -78,11 +79,10 @@ def differing(kept: Kept) -> dict[str, tuple[object, object]]:
     }
 
 
-def _all(kept: Sequence[Kept], jobs: int) -> Iterator[tuple[Kept, dict[str, tuple[object, object]]]]:
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        running = {pool.submit(differing, one): one for one in kept}
-        for done in as_completed(running):
-            yield running[done], done.result()
+def _all(kept: Sequence[Kept], jobs: int) -> Generator[tuple[Kept, dict[str, tuple[object, object]]]]:
+    with closing(completed(differing, [(one,) for one in kept], jobs, anew=True)) as done:
+        for number, fields in done:
+            yield kept[number], fields
 
 
 @click.command(context_settings={"show_default": True})
@@ -97,6 +97,7 @@ def _all(kept: Sequence[Kept], jobs: int) -> Iterator[tuple[Kept, dict[str, tupl
     show_default="docs/results/routing",
     help="Where the rows are kept.",
 )
+@in_one_line()
 def main(names: tuple[str, ...], rows: int, seed: int, jobs: int, out: Path) -> None:
     """Compute a sample of the kept rows of the experiments NAMES anew, of all where none is named."""
     known = full()
@@ -109,14 +110,21 @@ def main(names: tuple[str, ...], rows: int, seed: int, jobs: int, out: Path) -> 
             f"{out} has no rows of {', '.join(empty)}: make replay-study computes them"
         )
     drawn = [one for of_it in kept.values() for one in sample(of_it, rows, random)]
-    console, stale = Console(file=sys.stderr), 0
-    with Progress(console=console, disable=not console.is_terminal) as bar:
-        shown = bar.add_task("rows", total=len(drawn))
-        for one, fields in _all(drawn, jobs):
-            bar.advance(shown)
-            if fields:
-                stale += 1
-                click.echo(f"{one}: {', '.join(_said(name, *pair) for name, pair in fields.items())}")
+    console, stale, compared = Console(file=sys.stderr), 0, 0
+    try:
+        with (
+            Progress(console=console, disable=not console.is_terminal) as bar,
+            closing(_all(drawn, jobs)) as rows_now,
+        ):
+            shown = bar.add_task("rows", total=len(drawn))
+            for one, fields in rows_now:
+                bar.advance(shown)
+                compared += 1
+                if fields:
+                    stale += 1
+                    click.echo(f"{one}: {', '.join(_said(name, *pair) for name, pair in fields.items())}")
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{compared} of {len(drawn)} rows were compared, {stale} differ") from None
     if stale:
         raise click.ClickException(f"{stale} of {len(drawn)} kept rows do not come out of the code any more")
     click.echo(f"{len(drawn)} rows of {len(kept)} experiments come out as they were kept")

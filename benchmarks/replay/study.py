@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
-from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 
@@ -21,10 +20,12 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.ending import in_one_line, write
 from benchmarks.replay.aggregate import alike, grouped
 from benchmarks.replay.cases import HINDSIGHT, Case, Row, Source, limits_of, run_case, with_ceilings
 from benchmarks.replay.grid import DEFAULT, Experiment, full, quick
 from benchmarks.replay.page import tables, write_between
+from benchmarks.replay.pool import completed
 from benchmarks.replay.provenance import Origin, merged, this_machine
 from benchmarks.replay.report import draw, number, scatter
 
@@ -119,16 +120,13 @@ def case_of(row: Mapping[str, object]) -> tuple[object, ...]:
 
 def run_all(
     experiments: Mapping[str, Experiment], jobs: int, known: Mapping[str, list[Row]] | None = None
-) -> Iterator[tuple[str, int, list[Row]]]:
-    # a process a point: what one has allocated is gone with it
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        running = {
-            pool.submit(run_point, source, cases, (known or {}).get(name)): (name, place)
-            for name, place, source, cases in tasks(experiments)
-        }
-        for done in as_completed(running):
-            name, place = running[done]
-            yield name, place, done.result()
+) -> Generator[tuple[str, int, list[Row]]]:
+    asked = tasks(experiments)
+    arguments = [(source, cases, (known or {}).get(name)) for name, _place, source, cases in asked]
+    with closing(completed(run_point, arguments, jobs, anew=True)) as done:
+        for number, rows in done:
+            name, place, _source, _cases = asked[number]
+            yield name, place, rows
 
 
 @click.command(context_settings={"show_default": True})
@@ -144,6 +142,7 @@ def run_all(
 @click.option("--again", default="", help="Only policies whose names begin so; the others' rows are kept.")
 @click.option("--missing", "lacking", is_flag=True, help="Only rows that are not there; all others are kept.")
 @click.option("--page", type=click.Path(path_type=Path), default=None, help="Tables go between its markers.")
+@in_one_line()
 def main(
     names: tuple[str, ...],
     jobs: int,
@@ -174,18 +173,28 @@ def main(
     found: dict[str, dict[int, list[Row]]] = {name: {} for name in running}
     before = known_rows(out, running, None if lacking else again)
     computed = [name for name in running if missing(running[name], before[name])]
+    finished: list[str] = []
     console = Console(file=sys.stderr)
-    with Progress(console=console, disable=not console.is_terminal) as bar:
-        shown = bar.add_task("points", total=len(tasks(running)))
-        for name, place, rows in run_all(running, jobs, before):
-            found[name][place] = rows
-            bar.advance(shown)
-            if len(found[name]) == len(running[name].points()):
-                _save(out, name, _in_order(found[name]))
-    origins = known_origins(out / "machine.json")
-    if computed:
-        origins = merged(origins, this_machine(computed, again, jobs, perf_counter() - began))
-    _write(out / "machine.json", msgspec.json.format(msgspec.json.encode(origins)) + b"\n")
+    try:
+        with (
+            Progress(console=console, disable=not console.is_terminal) as bar,
+            closing(run_all(running, jobs, before)) as points,
+        ):
+            shown = bar.add_task("points", total=len(tasks(running)))
+            for name, place, rows in points:
+                found[name][place] = rows
+                bar.advance(shown)
+                if len(found[name]) == len(running[name].points()):
+                    _save(out, name, _in_order(found[name]))
+                    finished.append(name)
+    except KeyboardInterrupt:
+        said = f"experiments that are finished, and in {out}: {len(finished)} of {len(running)}"
+        raise KeyboardInterrupt(f"{said}; the others are as they were") from None
+    finally:
+        origins = known_origins(out / "machine.json")
+        if own := [name for name in computed if name in finished]:
+            origins = merged(origins, this_machine(own, again, jobs, perf_counter() - began))
+        write(out / "machine.json", msgspec.json.format(msgspec.json.encode(origins)) + b"\n")
     rows_of = kept | {name: _in_order(parts) for name, parts in found.items()} | beside_rows(out, wanted)
     for name, one in running.items():
         if compared := in_one_piece(one, rows_of[name], rows_of.get(one.beside, ())):
@@ -193,7 +202,7 @@ def main(
     texts = tables(wanted, rows_of, origins)
     if whole or given is not None:
         everything = "\n\n".join(f"## {marker}\n{text}" for marker, text in texts.items())
-        _write(out / "tables.md", f"# All tables of the routing study\n\n{everything}\n".encode())
+        write(out / "tables.md", f"# All tables of the routing study\n\n{everything}\n")
     if page is not None:
         write_between(page, texts)
     click.echo(f"results and tables are in {out}" + (f", and in {page}" if page is not None else ""))
@@ -205,13 +214,8 @@ def _in_order(parts: Mapping[int, list[Row]]) -> list[Row]:
 
 def _save(out: Path, name: str, rows: list[Row]) -> None:
     lines = b",\n".join(msgspec.json.encode(row) for row in rows)
-    _write(out / f"{name}.json", b"[\n" + lines + b"\n]\n")
+    write(out / f"{name}.json", b"[\n" + lines + b"\n]\n")
     (draw if len(grouped(rows)) > 1 else scatter)(rows, out / f"{name}.png")
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
 
 
 if __name__ == "__main__":

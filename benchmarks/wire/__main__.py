@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from random import Random
 from typing import Protocol
 
 from benchmarks import asked
+from benchmarks.ending import in_one_line, write
 from benchmarks.fleet import free_port, free_row
 from benchmarks.wire.bench import ENGINES, Bench, Figures, mock_engines
 from benchmarks.wire.dynamo import dynamo
@@ -79,6 +79,7 @@ def chosen(text: str, routers: Sequence[Router], not_here: Sequence[str]) -> lis
     return kept
 
 
+@in_one_line()
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -104,9 +105,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error(f"--report: there are no figures in {figures}")
         write_pages(json.loads(figures.read_text()))
         return 0
-    # told to end, it ends what it started as well
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     whole = not args.only and args.rounds >= ROUNDS and args.seconds >= SECONDS
     out = asked.output(args.json, RESULTS, whole=whole, page=args.page)
     before = os.getloadavg()[0]
@@ -147,8 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "rows": rows,
     }
     if out.result is not None:
-        out.result.parent.mkdir(parents=True, exist_ok=True)
-        out.result.write_text(json.dumps(document, indent=1) + "\n")
+        write(out.result, json.dumps(document, indent=1) + "\n")
     print(machine(document["machine"]), table(rows), sep="\n\n")
     if BYTES in rows:
         print(f"\n{targets(rows)}")

@@ -16,6 +16,7 @@ from typing import cast
 
 import uvloop
 
+from benchmarks.ending import in_one_line
 from benchmarks.wire.framing import Answer, body_length
 
 
@@ -142,7 +143,8 @@ async def _main(port: int, engines: Sequence[int]) -> None:
         await server.serve_forever()
 
 
-if __name__ == "__main__":
+@in_one_line("it served until now")
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -150,3 +152,7 @@ if __name__ == "__main__":
     parser.add_argument("--engine", type=int, action="append", required=True, help="a port; may be repeated")
     arguments = parser.parse_args()
     uvloop.run(_main(arguments.port, arguments.engine))
+
+
+if __name__ == "__main__":
+    main()

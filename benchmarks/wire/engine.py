@@ -17,6 +17,7 @@ from typing import cast
 
 import uvloop
 
+from benchmarks.ending import in_one_line
 from benchmarks.wire.framing import body_length
 
 MODEL = "mock"
@@ -127,7 +128,8 @@ async def _main(port: int, chunks: int, interval: float) -> None:
         await server.serve_forever()
 
 
-if __name__ == "__main__":
+@in_one_line("it served until now")
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -136,3 +138,7 @@ if __name__ == "__main__":
     parser.add_argument("--interval", type=float, default=0.02)
     arguments = parser.parse_args()
     uvloop.run(_main(arguments.port, arguments.chunks, arguments.interval))
+
+
+if __name__ == "__main__":
+    main()

@@ -16,6 +16,7 @@ from random import Random
 
 import zmq
 
+from benchmarks.ending import in_one_line
 from gateway.kv.codec import encode_batch
 from gateway.kv.events import BlockRemoved, BlockStored, EventBatch
 
@@ -78,6 +79,7 @@ def publish(sockets: list[zmq.Socket[bytes]], blocks: int, rate: float) -> None:
                 time.sleep(wait)
 
 
+@in_one_line("it published until now")
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

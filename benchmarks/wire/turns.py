@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks import asked
+from benchmarks.ending import in_one_line, write
 from benchmarks.fleet import free_port, free_row
 from benchmarks.wire.bench import (
     A_CHUNK,
@@ -53,6 +53,7 @@ COSTS = (JSON_200, JSON_8000, A_CHUNK)
 NAMES = {AGAINST: "the revision's gateway", TREE: "the working tree's gateway"}
 
 
+@in_one_line()
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -75,9 +76,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         against, head = commit_of(args.against, ROOT), commit_of("HEAD", ROOT)
     except ValueError as error:
         parser.error(f"--against: {error}")
-    # told to end, it ends what it started as well
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     before, edited, alike = os.getloadavg()[0], changed(ROOT), same(against, ROOT)
     print(f"against       {against}")
     print(f"working tree  {head}{', with changes' if edited else ''}")
@@ -89,9 +87,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
-        return 130
     found, told = figures(rounds), measured_on(args.rounds, args.seconds, before)
     print("", machine(told, args.row, min(args.starts, args.rounds)), "", table(found), sep="\n")
     if any(failed.values()):
@@ -107,8 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "figures": {name: asdict(one) for name, one in found.items()},
             "rounds": rounds,
         }
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(document, indent=1) + "\n")
+        write(args.json, json.dumps(document, indent=1) + "\n")
     return 0
 
 

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from benchmarks.children import running
 from benchmarks.fleet import free_row
 from benchmarks.live.client import Client, Heard
 from benchmarks.live.engines import MODEL, Counters, running_engines
@@ -20,7 +21,7 @@ from benchmarks.live.measure import measure, row_of
 from benchmarks.live.merge import merged
 from benchmarks.live.plan import ChatShape, Plan, Turn, chats
 from benchmarks.live.play import Answer
-from benchmarks.live.processes import cores_busy_s, group_cpu_s, running, wait_until
+from benchmarks.live.processes import cores_busy_s, group_cpu_s, wait_until
 from benchmarks.live.report import into_page, markdown, medians, save
 from benchmarks.live.routers import PINNED, lineup
 from benchmarks.live.words import load_words
