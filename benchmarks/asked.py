@@ -115,8 +115,13 @@ def span(text: str) -> range:
     return found
 
 
+STANDARD_OUTPUT = "- is no file: standard output is for people; name a file (./- for one of that name)"
+
+
 def writable(text: str) -> Path:
     """An argparse type: a file that can be written."""
+    if text == "-":
+        raise argparse.ArgumentTypeError(STANDARD_OUTPUT)
     path = Path(text)
     if why := unwritable(path):
         raise argparse.ArgumentTypeError(why)
@@ -140,6 +145,8 @@ class OutputFile(click.Path):
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-":
+            self.fail(STANDARD_OUTPUT, param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if why := unwritable(path):
             self.fail(why, param, ctx)

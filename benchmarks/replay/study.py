@@ -20,7 +20,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.ending import in_one_line, write
+from benchmarks.ending import in_one_line, undisturbed, write
 from benchmarks.replay.aggregate import alike, grouped
 from benchmarks.replay.cases import HINDSIGHT, Case, Row, Source, limits_of, run_case, with_ceilings
 from benchmarks.replay.grid import DEFAULT, Experiment, full, quick
@@ -141,7 +141,12 @@ def run_all(
 )
 @click.option("--again", default="", help="Only policies whose names begin so; the others' rows are kept.")
 @click.option("--missing", "lacking", is_flag=True, help="Only rows that are not there; all others are kept.")
-@click.option("--page", type=click.Path(path_type=Path), default=None, help="Tables go between its markers.")
+@click.option(
+    "--page",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=None,
+    help="Tables go between its markers.",
+)
 @in_one_line()
 def main(
     names: tuple[str, ...],
@@ -185,8 +190,9 @@ def main(
                 found[name][place] = rows
                 bar.advance(shown)
                 if len(found[name]) == len(running[name].points()):
-                    _save(out, name, _in_order(found[name]))
-                    finished.append(name)
+                    with undisturbed():
+                        _save(out, name, _in_order(found[name]))
+                        finished.append(name)
     except KeyboardInterrupt:
         said = f"experiments that are finished, and in {out}: {len(finished)} of {len(running)}"
         raise KeyboardInterrupt(f"{said}; the others are as they were") from None

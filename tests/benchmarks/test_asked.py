@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import calls, demo, micro, steps, timing
-from benchmarks.asked import Output, cores, output, span, unwritable
+from benchmarks.asked import Output, cores, output, span, unwritable, writable
 from benchmarks.live import merge
 from benchmarks.live.__main__ import main as live
 from benchmarks.live.__main__ import whole
@@ -53,6 +53,12 @@ def test_a_page_is_of_a_whole_run_or_asked_for(
         ),
         (micro.main, "--json /dev/null/x", "/dev/null/x cannot be written: /dev/null is no folder"),
         (micro.main, "--json tests", "tests is a folder"),
+        (micro.main, "--json -", "- is no file: standard output is for people; name a file"),
+        (wire.main, "--json -", "- is no file: standard output is for people; name a file"),
+        (wire.main, "--report --json -", "- is no file: standard output is for people; name a file"),
+        (turns.main, "--against HEAD --json -", "- is no file: standard output is for people; name a file"),
+        (demo.main, "--json -", "- is no file: standard output is for people; name a file"),
+        (demo.main, "--plot -", "- is no file: standard output is for people; name a file"),
         (calls.main, "--requests 0", "'0' is no whole number of 1 or more"),
         (calls.main, "--rounds -3", "'-3' is no whole number of 1 or more"),
         (calls.main, "--least nan", "'nan' is no number of 0 or more"),
@@ -109,6 +115,7 @@ def test_a_mistake_is_one_line(
         ("--time-scale 0", "0.0 is not in the range x>0"),
         ("--rounds 0", "0 is not in the range x>=1"),
         ("--json /dev/null/x", "/dev/null/x cannot be written: /dev/null is no folder"),
+        ("--json -", "'--json': - is no file: standard output is for people; name a file (./- for one of"),
         ("--page README.md", "README.md has no <!-- live:begin --> … <!-- live:end -->"),
     ],
 )
@@ -221,6 +228,14 @@ def test_a_file_in_folders_that_are_not_there_yet_can_be_written(tmp_path: Path)
         unwritable(tmp_path / "a" / "b.json")
         == f"{tmp_path}/a/b.json cannot be written: {tmp_path}/a is no folder"
     )
+
+
+def test_a_dash_is_a_file_s_name_where_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert writable("./-") == Path("-")
+    told = CliRunner().invoke(merge.main, ["-", __file__])
+    assert (told.exit_code, "'OUT': - is no file: standard output is for people" in told.output) == (2, True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_tool_ends_with_2() -> None:

@@ -113,6 +113,14 @@ def test_every_policy_and_rate_gives_a_row(
         (("--plot", "x.xyz"), "x.xyz is no kind of picture; its end is to be one of "),
         (("--plot", "x"), "x is no kind of picture"),
         (("--plot", "/dev/null/x.png"), "/dev/null/x.png cannot be written: /dev/null is no folder"),
+        (
+            ("--json", "-"),
+            "- is no file: standard output is for people; name a file (./- for one of that name)",
+        ),
+        (
+            ("--plot", "-"),
+            "- is no file: standard output is for people; name a file (./- for one of that name)",
+        ),
         (("--json", "/dev/null/x.json"), "/dev/null/x.json cannot be written: /dev/null is no folder"),
     ],
 )

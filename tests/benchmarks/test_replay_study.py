@@ -397,6 +397,7 @@ def test_an_unknown_experiment_is_named() -> None:
     ("given", "said"),
     [
         (("--quick",), "--quick needs --out"),
+        (("--page", "no/such/page.md"), "File 'no/such/page.md' does not exist."),
         (("--again", "nonsense"), "--again: no policy of these begins with 'nonsense'"),
         (("--again", "product", "--missing"), "--again computes what is there, --missing what is not"),
     ],
