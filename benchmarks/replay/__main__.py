@@ -12,9 +12,10 @@ from benchmarks.asked import Finite, OutputFile
 from benchmarks.ending import in_one_line
 from benchmarks.replay.batch import run_cases
 from benchmarks.replay.cases import BLOCK_SIZES, FLOOR, Case, Source, check_policy, policies_named, save
-from benchmarks.replay.formats import FORMATS
+from benchmarks.replay.formats import FORMATS, MOST_COPIED
 from benchmarks.replay.report import draw, picture_kinds, show
 from benchmarks.replay.simulation import Delays
+from benchmarks.replay.size import MOST_BLOCKS, MOST_REPLICAS, MOST_WORKERS
 from benchmarks.replay.traffic import Beginning, Bursts, Traffic
 from gateway.errors import ConfigError
 
@@ -83,9 +84,12 @@ class BadInput(click.ClickException):
 @click.command(context_settings={"show_default": True})
 @click.argument("trace", type=click.Path(exists=True, dir_okay=False))
 @click.option("--format", "kind", type=click.Choice(list(FORMATS)), required=True)
-@click.option("--workers", type=click.IntRange(min=1), default=8)
+@click.option("--workers", type=click.IntRange(min=1), default=8, help=f"At most {MOST_WORKERS:,}.")
 @click.option(
-    "--blocks-per-worker", type=click.IntRange(min=1), required=True, help="Blocks of --block-size."
+    "--blocks-per-worker",
+    type=click.IntRange(min=1),
+    required=True,
+    help=f"Blocks of --block-size; of all workers at most {MOST_BLOCKS:,}.",
 )
 @click.option(
     "--block-size",
@@ -103,7 +107,9 @@ class BadInput(click.ClickException):
     help="all, or names split by commas; by ; with parameters, name:k=v. hindsight: "
     "a router that knows who comes when.",
 )
-@click.option("--replicas", type=click.IntRange(min=1), default=1)
+@click.option(
+    "--replicas", type=click.IntRange(min=1), default=1, help=f"Of the gateway; at most {MOST_REPLICAS}."
+)
 @click.option("--sharing/--no-sharing", default=True, help="Whether replicas share what they know.")
 @click.option(
     "--event-delay",
@@ -143,7 +149,10 @@ class BadInput(click.ClickException):
     "--longest", type=click.IntRange(min=1), default=131_072, help="Leave out requests of more tokens in all."
 )
 @click.option(
-    "--copies", type=click.IntRange(min=1), default=1, help="Independent sets of sessions (agentic)."
+    "--copies",
+    type=click.IntRange(min=1),
+    default=1,
+    help=f"Independent sets of sessions (agentic); of at most {MOST_COPIED:,} requests in all.",
 )
 @click.option(
     "--bursts",
@@ -210,6 +219,12 @@ def main(
     longest = min(longest, blocks_per_worker * size - 1)
     traffic = Traffic(bursts, cold, hot, documents)
     source = Source(trace, kind, block_size, skip, limit, longest, copies, seed, traffic)
+    for option, one in (("--hot", hot), ("--documents", documents)):
+        if one is not None and one.tokens > longest:
+            raise BadInput(
+                f"{option}: whoever has {one.tokens:,} tokens before his prompt is left out: in all "
+                f"{longest:,} are the most (--longest, and a worker's blocks)"
+            )
     names = policies_named(policy)
     if FLOOR not in names:
         names = [FLOOR, *names]

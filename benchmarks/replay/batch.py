@@ -12,11 +12,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.replay.cases import Case, Row, Source, limits_of, run_case, with_ceilings
 from benchmarks.replay.content import Content
 from benchmarks.replay.pool import completed
+from benchmarks.replay.size import check_fleet, check_words
 
 
 def run_cases(source: Source, cases: Sequence[Case], jobs: int = 1) -> list[Row]:
     """Rows in the order of the cases, ceilings and floors filled in. Raises ValueError."""
+    for case in cases:
+        check_fleet(case)
     content = source.content()
+    for case in cases:
+        check_words(content, case)
     with closing(_rows(source, content, cases, jobs)) as computed:
         rows = list(_with_bar(computed, cases, content))
     by_number = [row for _number, row in sorted(rows, key=lambda pair: pair[0])]

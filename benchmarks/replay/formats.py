@@ -28,6 +28,14 @@ TICK_S = 3.0
 """Mooncake's timestamps stand on ticks of 3 s; arrivals are spread evenly over them."""
 
 
+MOST_COPIED = 200_000
+"""Requests of all copies of a trace's sessions: each takes some 25 KB of memory."""
+
+
+class TooLarge(ValueError):
+    """No fault of the file's."""
+
+
 def load(path: Path, kind: str, *, copies: int = 1, seed: int = 0) -> Trace:
     """`copies` plays so many independent sets of sessions at once, where the format has sessions that can be
     told apart (agentic). Raises ValueError for an unknown format and for a file that is not of it, is damaged
@@ -41,6 +49,8 @@ def load(path: Path, kind: str, *, copies: int = 1, seed: int = 0) -> Trace:
     with opener(path, "rt", encoding="utf-8-sig") as lines:
         try:
             trace = FORMATS[kind](path.name.split(".")[0], lines, copies, seed)
+        except TooLarge as error:
+            raise ValueError(f"--copies: {error}") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path} is damaged, or only a part of its .gz: {error}") from None
         except UnicodeDecodeError:
@@ -90,6 +100,12 @@ def agentic(name: str, lines: Iterable[str], copies: int, seed: int) -> Trace:
     prompt and are common to all sessions that have as many tokens of them; all else is a session's own."""
     unit = 64
     sessions = [_session(row, unit) for row in json_rows(lines)]
+    count = sum(len(session["requests"]) for session in sessions)
+    if copies > 1 and copies * count > MOST_COPIED:
+        raise TooLarge(
+            f"{copies:,} of {count:,} requests are {copies * count:,}, {MOST_COPIED:,} are the most: "
+            "each takes some 25 KB of memory, in every process of --jobs"
+        )
     names = Names()
     random = Random(seed)
     plans = [(copy, session, _session_times(session)) for copy in range(copies) for session in sessions]

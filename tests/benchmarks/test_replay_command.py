@@ -7,10 +7,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.replay import batch, formats
 from benchmarks.replay.__main__ import main
 from benchmarks.replay.floor import PooledFleet
 from gateway.routing.registry import POLICIES
@@ -109,6 +111,33 @@ def test_every_policy_and_rate_gives_a_row(
             ("--copies", "2"),
             "t.csv: its requests cannot be told apart by session, so it cannot be multiplied",
         ),
+        (("--workers", "4097"), "--workers: 4,097 are too many, 4,096 are the most: each request is weighed"),
+        (("--workers", "9000000000000"), "--workers: 9,000,000,000,000 are too many, 4,096 are the most"),
+        (
+            ("--blocks-per-worker", "10000001"),
+            "--blocks-per-worker: 2 workers have 20,000,002 blocks, 20,000,000 are the most: each takes",
+        ),
+        (
+            ("--replicas", "257"),
+            "--replicas: 257 are too many, 256 are the most: each keeps an index of its own",
+        ),
+        # four requests at one a second; 256 tell each of 255, a thousand times a second
+        (
+            ("--replicas", "256", "--rate", "1", "--load-interval", "0.001"),
+            "each of 256 tells every other one its loads, in 4 s once in 0.001: 261,120,000 times",
+        ),
+        (
+            ("--replicas", "2", "--rate", "4,1e-9"),
+            "once in 0.05: 160,000,000,000 times, 50,000,000 are the most",
+        ),
+        (
+            ("--documents", "0.5:1024"),
+            "--documents: whoever has 1,024 tokens before his prompt is left out: in all 1,023 are the most",
+        ),
+        (
+            ("--hot", "1:1000000000000"),
+            "--hot: whoever has 1,000,000,000,000 tokens before his prompt is left out",
+        ),
         (("--skip", "4"), "is left: the shortest has 50 tokens in all, 1023 are the most"),
         (("--plot", "x.xyz"), "x.xyz is no kind of picture; its end is to be one of "),
         (("--plot", "x"), "x is no kind of picture"),
@@ -134,6 +163,41 @@ def test_a_mistake_is_named_before_anything_is_computed(
     told = CliRunner().invoke(main, [str(traces / "t.csv"), "--format", "csv", *SMALL, *given])
     assert told.exit_code == 2
     assert said in " ".join(told.output.split())
+
+
+def test_copies_are_bounded_by_what_they_are_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = {"id": "s", "block_size": 64, "tool_tokens": 0, "system_tokens": 0}
+    requests = [{"t": at, "in": 64, "out": 1, "hash_ids": [at]} for at in (1, 2)]
+    (tmp_path / "a.jsonl").write_text(json.dumps({**session, "requests": requests}))
+    asked = (str(tmp_path / "a.jsonl"), "--format", "agentic", *SMALL, "--copies")
+    told = CliRunner().invoke(main, [*asked, "100001"])
+    assert (told.exit_code, told.output) == (
+        2,
+        "Error: --copies: 100,001 of 2 requests are 200,002, 200,000 are the most: each takes some 25 KB of "
+        "memory, in every process of --jobs\n",
+    )
+    monkeypatch.setattr(formats, "MOST_COPIED", 6)
+    assert CliRunner().invoke(main, [*asked, "3"]).exit_code == 0
+    assert CliRunner().invoke(main, [*asked, "4"]).exit_code == 2
+
+
+def test_no_more_processes_are_started_than_there_is_work_for(
+    traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    honest = batch.completed
+
+    def counted(call: Any, arguments: Any, jobs: int) -> Any:
+        seen.append(jobs)
+        return honest(call, arguments, jobs)
+
+    monkeypatch.setattr(batch, "completed", counted)
+    asked = (str(traces / "t.csv"), "--format", "csv", *SMALL, "--policy", "product", "--jobs", "1000000000")
+    told = CliRunner().invoke(main, asked)
+    # the floor's, and its own
+    assert (told.exit_code, seen) == (0, [2])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full is Linux's /dev/full")
