@@ -157,14 +157,16 @@ calls: $(VENV)/.run ## how often Python is called for a request and for a chunk,
 steps: $(VENV)/.run ## where a request goes, step by step: calls and CPU, into docs/performance.md
 	@exec $(BIN)/python -m benchmarks.steps $(STEPS_ARGS)
 
-bench-peers: ## the peers of `make bench` and `make live-study`, each in its own .cache/peers (nginx: your system's)
+bench-peers: ## the peers of `make bench` and `make live-study`, each in an environment of its own in BENCH_PEERS (nginx: your system's)
 	for peer in sglang-router smg vllm-router; do \
-	  test -x .cache/peers/$$peer/bin/python || $(PYTHON) -m venv .cache/peers/$$peer; \
-	  .cache/peers/$$peer/bin/python -m pip install -q --disable-pip-version-check $$peer || echo "$$peer: left out"; \
+	  test -x $(BENCH_PEERS)/$$peer/bin/python || $(PYTHON) -m venv $(BENCH_PEERS)/$$peer; \
+	  $(BENCH_PEERS)/$$peer/bin/python -m pip install -q --disable-pip-version-check $$peer || echo "$$peer: left out"; \
 	done
-	test -x .cache/peers/dynamo/bin/python || $(PYTHON) -m venv .cache/peers/dynamo
-	.cache/peers/dynamo/bin/python -m pip install -q --disable-pip-version-check ai-dynamo-runtime==$(DYNAMO) $(DYNAMO_NEEDS) && \
-	  .cache/peers/dynamo/bin/python -m pip install -q --disable-pip-version-check --no-deps ai-dynamo==$(DYNAMO) || echo "dynamo: left out"
+	test -x $(BENCH_PEERS)/dynamo/bin/python || $(PYTHON) -m venv $(BENCH_PEERS)/dynamo
+	$(BENCH_PEERS)/dynamo/bin/python -m pip install -q --disable-pip-version-check ai-dynamo-runtime==$(DYNAMO) $(DYNAMO_NEEDS) && \
+	  $(BENCH_PEERS)/dynamo/bin/python -m pip install -q --disable-pip-version-check --no-deps ai-dynamo==$(DYNAMO) || echo "dynamo: left out"
+# the programs' own default, to which a name given to make goes by the environment
+BENCH_PEERS ?= .cache/peers
 # of what it names, its frontend and its mock workers import no more than this
 DYNAMO := 1.6.1
 DYNAMO_NEEDS := msgspec packaging prometheus-client pyyaml pyzmq uvloop
