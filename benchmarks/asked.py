@@ -15,6 +15,11 @@ import click
 PART = "not the whole, so no page and no kept result is written: --json FILE keeps the figures"
 
 
+MOST = 10_000_000
+"""Of what is counted: more is a slip of the finger."""
+DAY_S = 86_400
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """Where a run's figures go; `result` is None where they are only shown."""
@@ -48,21 +53,25 @@ def beginnings(wanted: Sequence[str], known: Collection[str]) -> None:
 
 
 def count(text: str) -> int:
-    """An argparse type: one or more."""
+    """An argparse type: one or more, and no more than anybody waits for."""
     try:
         number = int(text)
     except ValueError:
         number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
+    if number > MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is too many: {MOST:,} are the most")
     return number
 
 
 def seconds(text: str) -> float:
-    """An argparse type: more than none."""
+    """An argparse type: more than none, and no more than a day."""
     number = _number(text)
     if not number > 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    if number > DAY_S:
+        raise argparse.ArgumentTypeError(f"{text!r} are too many seconds: {DAY_S:,} are the most, a day")
     return number
 
 

@@ -35,6 +35,8 @@ def in_one_line(kept: str = AT_THE_END) -> Callable[[Callable[P, R]], Callable[P
 
             def interrupt(number: int, frame: FrameType | None) -> None:
                 told.append(number)
+                if len(told) > 1:
+                    return  # it is ending; `timeout` and make tell it both
                 handler = signal.getsignal(signal.SIGINT)
                 if handler is signal.default_int_handler or not callable(handler):
                     raise _Told

@@ -52,7 +52,7 @@ class Source:
     def content(self) -> Content:
         """Raises ValueError, also where no request is left; OSError."""
         whole = formats.load(Path(self.path), self.kind, copies=self.copies, seed=self.seed)
-        whole = self.traffic.of(whole, self.seed)
+        whole = self.traffic.prompts(whole, self.seed)
         trace = shortened(whole, skip=self.skip, limit=self.limit, longest=self.longest)
         if not trace.requests:
             shortest = min(request.input_tokens + request.output_tokens for request in whole.requests)
@@ -61,6 +61,7 @@ class Source:
                 f"{shortest} tokens in all, {self.longest} are the most (--longest, and a worker's blocks), "
                 f"and {self.skip} are skipped"
             )
+        trace = self.traffic.times(trace)
         size = self.block_size or BLOCK_SIZES[self.kind]
         if size > trace.unit:
             trace = coarser(trace, size)

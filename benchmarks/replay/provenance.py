@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -40,13 +40,14 @@ def this_machine(experiments: Sequence[str], policies: str, processes: int, seco
     )
 
 
-def merged(origins: Sequence[Origin], new: Origin) -> list[Origin]:
-    """`new` takes the place of what earlier runs said of the same rows."""
+def merged(origins: Sequence[Origin], new: Origin, partly: Collection[str] = ()) -> list[Origin]:
+    """`new` takes the place of what earlier runs said of the same rows; of experiments that were computed
+    `partly` it stands beside that."""
     kept = []
     for origin in origins:
         left = origin.experiments
         if origin.policies.startswith(new.policies):
-            left = tuple(name for name in left if name not in new.experiments)
+            left = tuple(name for name in left if name not in new.experiments or name in partly)
         if left:
             kept.append(msgspec.structs.replace(origin, experiments=left))
     return [*kept, new]

@@ -199,7 +199,8 @@ def main(
     finally:
         origins = known_origins(out / "machine.json")
         if own := [name for name in computed if name in finished]:
-            origins = merged(origins, this_machine(own, again, jobs, perf_counter() - began))
+            partly = [name for name in own if lacking and before[name]]
+            origins = merged(origins, this_machine(own, again, jobs, perf_counter() - began), partly)
         write(out / "machine.json", msgspec.json.format(msgspec.json.encode(origins)) + b"\n")
     rows_of = kept | {name: _in_order(parts) for name, parts in found.items()} | beside_rows(out, wanted)
     for name, one in running.items():

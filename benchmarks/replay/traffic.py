@@ -59,22 +59,35 @@ class Traffic:
         )
         return ", ".join(str(part) for part in parts if part)
 
-    def of(self, trace: Trace, seed: int) -> Trace:
-        """The trace, changed; its name says how."""
-        if self == AS_IT_IS:
+    def prompts(self, trace: Trace, seed: int) -> Trace:
+        """The trace with the prompts of such traffic."""
+        if self == Traffic(bursts=self.bursts):
             return trace
         names = Names()
-        requests = [self._changed(trace, number, names, seed) for number in range(len(trace.requests))]
-        if self.bursts is not None:
-            requests = list(_in_bursts(requests, self.bursts))
+        changed = tuple(self._changed(trace, number, names, seed) for number in range(len(trace.requests)))
+        return replace(trace, requests=changed)
+
+    def times(self, trace: Trace) -> Trace:
+        """The trace with the times of such traffic, of which it has the prompts; its name says all of it. To
+        be asked for what is replayed, for each burst has its time before it. Raises ValueError where those
+        are less than two bursts: how long they take is not told by one."""
+        if self == AS_IT_IS:
+            return trace
+        requests = list(trace.requests)
+        if (bursts := self.bursts) is not None:
+            if len(requests) < 2 * bursts.requests:
+                raise ValueError(
+                    f"--bursts: {len(requests)} requests are less than two bursts of {bursts.requests}"
+                )
+            requests = list(_in_bursts(requests, bursts))
         return Trace(f"{trace.name}, {self}", trace.unit, tuple(requests))
 
     def _changed(self, trace: Trace, number: int, names: Names, seed: int) -> TraceRequest:
         request = trace.requests[number]
         labels: list[object] = list(request.ids)
         before = 0
-        # who is a stranger is nobody's session: what it begins with is drawn for it alone
-        session = request.session
+        # who has no session is drawn alone, as are strangers: what they begin with is theirs
+        session = request.session or f"request {number}"
         if _drawn("cold", session, seed) < self.cold:
             session = f"{session}, {number}"
             labels[0] = (number, labels[0])

@@ -66,6 +66,8 @@ def test_a_page_is_of_a_whole_run_or_asked_for(
         (steps.main, "--requests x", "'x' is no whole number of 1 or more"),
         (wire.main, "--rounds 0", "'0' is no whole number of 1 or more"),
         (wire.main, "--seconds 0", "'0' is no number of seconds above 0"),
+        (wire.main, "--seconds 1e99", "'1e99' are too many seconds: 86,400 are the most, a day"),
+        (wire.main, "--rounds 10000001", "'10000001' is too many: 10,000,000 are the most"),
         (wire.main, "--seconds inf", "'inf' is no number of seconds above 0"),
         (wire.main, "--cores 0", "'0' is not like 0,1 or 0-2,3"),
         (wire.main, "--cores 0,x", "'0,x' is not like 0,1 or 0-2,3"),

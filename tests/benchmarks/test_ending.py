@@ -56,6 +56,23 @@ def test_a_signal_is_one_line_and_the_usual_code(
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
+def test_a_second_signal_does_not_disturb_its_end() -> None:
+    """`timeout` tells its child and then its group, and make tells its own child as well."""
+    ended = []
+
+    @in_one_line()
+    def main() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            ended.append("whole")
+
+    with pytest.raises(SystemExit) as told:
+        main()
+    assert (told.value.code, ended) == (143, ["whole"])
+
+
 def test_under_nohup_it_goes_on_and_what_it_returns_is_returned() -> None:
     @in_one_line()
     def main(code: int) -> int:

@@ -353,6 +353,8 @@ def test_of_each_row_stands_where_it_was_computed_last() -> None:
     again = merged(again, run("b", "", 8))
     assert again == [run("a c", "", 16), run("a", "estimated_ttft", 4), run("b", "", 8)]
     assert str(again[1]) == "estimated_ttft… of a: Python 3.12.3, x86_64 Linux, 4 processes on 4 cores, 60 s"
+    # of c only what was missing: the rest is still the first run's
+    assert merged([first], run("b c", "", 2), ["c"]) == [run("a c", "", 16), run("b c", "", 2)]
 
 
 def test_refused_requests_make_a_line_of_their_own() -> None:

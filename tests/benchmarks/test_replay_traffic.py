@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from benchmarks.replay.__main__ import main
+from benchmarks.replay.cases import Source
 from benchmarks.replay.ceilings import ceilings
 from benchmarks.replay.content import Content
 from benchmarks.replay.trace import Trace, TraceRequest
@@ -43,15 +45,19 @@ def common(one: TraceRequest, other: TraceRequest) -> int:
     )
 
 
+def made(traffic: Traffic, trace: Trace = CHAT, seed: int = 0) -> Trace:
+    return traffic.times(traffic.prompts(trace, seed))
+
+
 def test_a_trace_as_it_is_stays_so() -> None:
-    assert AS_IT_IS.of(CHAT, 0) is CHAT
+    assert made(AS_IT_IS) is CHAT
 
 
 def test_bursts_come_at_the_end_of_their_time() -> None:
-    told = Traffic(bursts=Bursts(3, 4)).of(CHAT, 0)
-    # of the first three, at 0, 1 and 2, in the last quarter of 2 s; the last one is a group of its own
-    assert [r.arrival for r in told.requests] == [1.5, 1.75, 2.0, 6.0]
-    assert (told.name, told.rate) == ("t, bursts of 3 at 4 times the rate", CHAT.rate)
+    told = made(Traffic(bursts=Bursts(2, 4)))
+    # of the first two, at 0 and 1, in the last quarter of 1 s; of the others in that of 4 s
+    assert [r.arrival for r in told.requests] == [0.75, 1.0, 5.0, 6.0]
+    assert (told.name, told.rate) == ("t, bursts of 2 at 4 times the rate", CHAT.rate)
     assert [(r.parent, r.think_s, r.session) for r in told.requests] == [
         (r.parent, r.think_s, r.session) for r in CHAT.requests
     ]
@@ -59,7 +65,7 @@ def test_bursts_come_at_the_end_of_their_time() -> None:
 
 
 def test_strangers_share_nothing_and_wait_for_nobody() -> None:
-    told = Traffic(cold=1.0).of(CHAT, 0)
+    told = made(Traffic(cold=1.0))
     blocks = [block for r in told.requests for block in r.ids]
     assert len(set(blocks)) == len(blocks) == 10
     assert [(r.parent, r.think_s) for r in told.requests] == [(None, 0.0)] * 4
@@ -69,16 +75,16 @@ def test_strangers_share_nothing_and_wait_for_nobody() -> None:
 
 
 def test_a_hot_prompt_is_the_same_for_all_and_a_document_its_sessions_own() -> None:
-    hot = Traffic(hot=Beginning(1.0, 20)).of(CHAT, 0)  # 20 tokens are two blocks
+    hot = made(Traffic(hot=Beginning(1.0, 20)))  # 20 tokens are two blocks
     assert [r.input_tokens for r in hot.requests] == [64, 64, 80, 80]
     # before what they had in common anyway: two more
     assert [common(hot.requests[0], hot.requests[n]) for n in (1, 2, 3)] == [3, 4, 3]
-    own = Traffic(documents=Beginning(1.0, 32)).of(CHAT, 0)
+    own = made(Traffic(documents=Beginning(1.0, 32)))
     assert [r.input_tokens for r in own.requests] == [64, 64, 80, 80]
     # behind a session's own document nothing is anybody else's
     assert [common(own.requests[0], own.requests[n]) for n in (1, 2, 3)] == [0, 4, 0]
     assert [r.parent for r in own.requests] == [None, None, 0, 1]
-    both = Traffic(hot=Beginning(1.0, 16), documents=Beginning(1.0, 16)).of(CHAT, 0)
+    both = made(Traffic(hot=Beginning(1.0, 16), documents=Beginning(1.0, 16)))
     assert (
         both.name
         == "t, the same 16 tokens before 100% of the sessions, own 16 tokens before 100% of the sessions"
@@ -88,13 +94,37 @@ def test_a_hot_prompt_is_the_same_for_all_and_a_document_its_sessions_own() -> N
 
 def test_who_is_concerned_is_drawn_by_session_whatever_else_is_changed() -> None:
     def strangers(traffic: Traffic, seed: int) -> set[int]:
-        return {n for n, r in enumerate(traffic.of(MANY, seed).requests) if r.session != f"s{n}"}
+        return {n for n, r in enumerate(made(traffic, MANY, seed).requests) if r.session != f"s{n}"}
 
     first = strangers(Traffic(cold=0.3), 0)
     assert 0.27 * 2000 < len(first) < 0.33 * 2000
     assert strangers(Traffic(cold=0.3, bursts=Bursts(10, 2)), 0) == first
     assert strangers(Traffic(cold=0.4), 0) > first
     assert strangers(Traffic(cold=0.3), 1) != first
+
+
+def test_where_there_are_no_sessions_each_request_is_drawn() -> None:
+    apart = Trace("apart", UNIT, tuple(request(n, 0, n + 1, session="") for n in range(2000)))
+    told = made(Traffic(cold=0.3, documents=Beginning(0.5, UNIT)), apart)
+    assert 0.27 * 2000 < sum(r.session != "" for r in told.requests) < 0.33 * 2000
+    longer = [r for r in told.requests if r.input_tokens == 3 * UNIT]
+    assert 0.46 * 2000 < len(longer) < 0.54 * 2000
+    assert len({r.ids[0] for r in longer}) == len(longer)
+
+
+def test_bursts_are_of_what_is_replayed(tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text(
+        "arrival_s,input_tokens,output_tokens,block_ids\n" + "".join(f"{n},16,1,b{n}\n" for n in range(100))
+    )
+    # whatever is skipped, each burst has its time before it
+    for skip in (0, 40, 43):
+        source = Source(str(trace), "csv", skip=skip, limit=20, traffic=Traffic(bursts=Bursts(10, 3)))
+        arrivals = [r.arrival for r in source.content().trace.requests]
+        assert (arrivals[0], arrivals[9], arrivals[10], arrivals[19]) == (6.0, 9.0, 16.0, 19.0)
+    source = replace(source, limit=19)
+    with pytest.raises(ValueError, match="19 requests are less than two bursts of 10"):
+        source.content()
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:
