@@ -14,6 +14,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from gateway.settings_checks import checked_collector, checked_origin
 
 PREFIX = "GATEWAY_"
+LONGEST_S = 1e9
+"""Thirty years, for ever. Multiples of much longer times are no numbers, and no header carries them."""
+MOST = 1_000_000_000
+"""Of what is counted: without a limit, and still exact where it meets floats."""
 OF_DISCOVERY = {
     "kubernetes_selector": ("kubernetes",),
     "kubernetes_namespace": ("kubernetes",),
@@ -74,10 +78,12 @@ class Settings(BaseSettings):
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="origins whose pages may call the API from a browser; others' requests are refused"
     )
-    head_timeout: float = Field(10.0, gt=0, description="seconds for a request's line and headers")
-    body_timeout: float = Field(60.0, gt=0, description="seconds for a request's body")
+    head_timeout: float = Field(
+        10.0, gt=0, le=LONGEST_S, description="seconds for a request's line and headers"
+    )
+    body_timeout: float = Field(60.0, gt=0, le=LONGEST_S, description="seconds for a request's body")
     send_timeout: float = Field(
-        120.0, gt=0, description="seconds that a client may take nothing of its answer"
+        120.0, gt=0, le=LONGEST_S, description="seconds that a client may take nothing of its answer"
     )
     keep_alive_timeout: int = Field(75, ge=1, description="seconds between two requests of a connection")
     max_head_bytes: int = Field(64 * 1024, ge=1024, description="larger request heads get 431")
@@ -108,14 +114,20 @@ class Settings(BaseSettings):
         False, description="a gateway that serves other engines may be a worker; off: none may"
     )
     worker_max_requests: int | None = Field(
-        None, ge=1, description="requests at once of a worker that names no bound of its own; None: learned"
+        None,
+        ge=1,
+        le=MOST,
+        description="requests at once of a worker that names no bound of its own; None: learned",
     )
     aliases: dict[str, str] = Field(default_factory=dict, description="alias → model name")
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="models that exist even while nobody serves them: 503, not 404, at every replica"
     )
     models_remembered: float = Field(
-        86_400.0, ge=0, description="seconds that a model whose last worker left stays known: 503, not 404"
+        86_400.0,
+        ge=0,
+        le=LONGEST_S,
+        description="seconds that a model whose last worker left stays known: 503, not 404",
     )
     discovery: Literal["static", "redis", "kubernetes", "dns"] = Field(
         "static", description="where workers come from beside the list: nowhere, Redis, Kubernetes, DNS"
@@ -131,7 +143,7 @@ class Settings(BaseSettings):
     kubeconfig: _File = Field(None, description="None: the pod's service account")
     dns_names: Annotated[tuple[str, ...], NoDecode] = Field((), description="_http._tcp.NAME, or NAME:PORT")
     dns_server: str = Field("", description="host[:port]; empty: the system's")
-    dns_interval: float = Field(5.0, gt=0, description="seconds between two look-ups")
+    dns_interval: float = Field(5.0, ge=0.01, le=LONGEST_S, description="seconds between two look-ups")
     tokenizers: dict[str, str] = Field(
         default_factory=dict, description="model → tokenizer folder or GGUF file, `engine` or `bytes`"
     )
@@ -142,7 +154,7 @@ class Settings(BaseSettings):
         None, description="its password, in place of one in the URL: as it is, nothing encoded"
     )
     redis_prefix: str = Field("pgw", description="of every key, so that fleets can share one Redis")
-    redis_timeout: float = Field(1.0, gt=0, description="seconds that a command may take")
+    redis_timeout: float = Field(1.0, gt=0, le=LONGEST_S, description="seconds that a command may take")
     redis_wait: bool = Field(
         False,
         description="serve, and try on, where Redis refuses the password, is not trusted or would evict",
@@ -159,23 +171,33 @@ class Settings(BaseSettings):
         "", description="decides beside the acting policy, and only metrics see what it would have done"
     )
     index_max_blocks: int = Field(4_000_000, ge=1, description="cap of the prefix index, in blocks")
-    placement_ttl: float = Field(5.0, gt=0, description="seconds a promise lives without its event")
+    placement_ttl: float = Field(
+        5.0, gt=0, le=LONGEST_S, description="seconds a promise lives without its event"
+    )
     seed: int | None = Field(None, description="fixes tie-breaks; for tests")
 
     # one request
     tries: int = Field(3, ge=1, le=10, description="workers tried before the first byte")
-    connect_timeout: float = Field(2.0, gt=0, description="seconds to connect to a worker")
-    first_byte_timeout: float = Field(300.0, gt=0, description="seconds to the first byte of a stream")
-    whole_answer_timeout: float = Field(
-        900.0, gt=0, description="seconds to the first byte of any other answer"
+    connect_timeout: float = Field(2.0, gt=0, le=LONGEST_S, description="seconds to connect to a worker")
+    first_byte_timeout: float = Field(
+        300.0, gt=0, le=LONGEST_S, description="seconds to the first byte of a stream"
     )
-    idle_timeout: float = Field(120.0, gt=0, description="seconds between two pieces of an answer")
-    total_timeout: float = Field(3600.0, gt=0, description="seconds for all of an answer, tries included")
-    retry_pause: float = Field(0.025, ge=0, description="seconds before the second try; doubles with each")
+    whole_answer_timeout: float = Field(
+        900.0, gt=0, le=LONGEST_S, description="seconds to the first byte of any other answer"
+    )
+    idle_timeout: float = Field(
+        120.0, gt=0, le=LONGEST_S, description="seconds between two pieces of an answer"
+    )
+    total_timeout: float = Field(
+        3600.0, gt=0, le=LONGEST_S, description="seconds for all of an answer, tries included"
+    )
+    retry_pause: float = Field(
+        0.025, ge=0, le=LONGEST_S, description="seconds before the second try; doubles with each"
+    )
     max_body_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, description="larger bodies get 413, as sent and as decompressed"
     )
-    tokenize_timeout: float = Field(0.5, gt=0, description="seconds for an engine's /tokenize")
+    tokenize_timeout: float = Field(0.5, gt=0, le=LONGEST_S, description="seconds for an engine's /tokenize")
     tokenize_concurrency: int = Field(
         8, gt=0, description="calls to /tokenize under way at once, for one model; others wait for their turn"
     )
@@ -199,37 +221,51 @@ class Settings(BaseSettings):
     )
 
     # when there is more work than the fleet takes
-    queue_size: int = Field(256, ge=0, description="requests of one model that may wait; 0: none")
-    queue_wait: float = Field(10.0, gt=0, description="seconds that one may wait")
+    queue_size: int = Field(256, ge=0, le=MOST, description="requests of one model that may wait; 0: none")
+    queue_wait: float = Field(10.0, gt=0, le=LONGEST_S, description="seconds that one may wait")
 
     max_ttft: float = Field(
-        0.0, ge=0, description="seconds; whose first token is expected later gets 429 at once; 0: nobody"
+        0.0,
+        ge=0,
+        le=LONGEST_S,
+        description="seconds; whose first token is expected later gets 429 at once; 0: nobody",
     )
 
     slice_after: float = Field(
         0.0,
         ge=0,
+        le=LONGEST_S,
         description="seconds of prefill; prompts of more are sent in slices, so that others pass; 0: none",
     )
-    slice_tokens: int = Field(16_000, ge=1024, description="tokens of a slice")
+    slice_tokens: int = Field(16_000, ge=1024, le=MOST, description="tokens of a slice")
 
     # workers that fail
-    breaker_failures: int = Field(3, ge=1, description="in a row, until a worker gets no more requests")
-    breaker_rest: float = Field(5.0, gt=0, description="seconds; doubles with every probe that fails")
+    breaker_failures: int = Field(
+        3, ge=1, le=MOST, description="in a row, until a worker gets no more requests"
+    )
+    breaker_rest: float = Field(
+        5.0, gt=0, le=LONGEST_S, description="seconds; doubles with every probe that fails"
+    )
     eject_ratio: float = Field(0.3, gt=0, le=1, description="share of failures that makes an outlier")
-    eject_rest: float = Field(30.0, gt=0, description="seconds")
+    eject_rest: float = Field(30.0, gt=0, le=LONGEST_S, description="seconds")
     eject_most: float = Field(0.34, ge=0, le=1, description="share of the fleet that may be ejected at once")
     slow_start: float = Field(
-        30.0, ge=0, description="seconds in which a returning worker's share grows to the whole"
+        30.0, ge=0, le=LONGEST_S, description="seconds in which a returning worker's share grows to the whole"
     )
 
     # health
-    health_interval: float = Field(2.0, gt=0, description="seconds between two looks at a worker")
-    health_timeout: float = Field(2.0, gt=0, description="seconds that a look may take")
+    health_interval: float = Field(
+        2.0, ge=0.01, le=LONGEST_S, description="seconds between two looks at a worker"
+    )
+    health_timeout: float = Field(2.0, gt=0, le=LONGEST_S, description="seconds that a look may take")
 
     # the process
-    shutdown_grace: float = Field(30.0, ge=0, description="seconds that open streams may take at shutdown")
-    settle: float = Field(0.0, ge=0, description="seconds between not-ready and closing the door")
+    shutdown_grace: float = Field(
+        30.0, ge=0, le=LONGEST_S, description="seconds that open streams may take at shutdown"
+    )
+    settle: float = Field(
+        0.0, ge=0, le=LONGEST_S, description="seconds between not-ready and closing the door"
+    )
     otlp_endpoint: str | None = Field(
         None, description="where traces go: http://collector:4318/v1/traces; needs the extra `otel`"
     )

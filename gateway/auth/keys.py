@@ -146,8 +146,8 @@ def _priority(value: Any) -> int:
 
 
 def _weight(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise ConfigError("weight: a number above zero is wanted")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0.001 <= value <= 1000:
+        raise ConfigError("weight: a number from 0.001 to 1,000 is wanted")
     return float(value)
 
 

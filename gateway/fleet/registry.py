@@ -11,7 +11,7 @@ from gateway.fleet.load import LoadBoard
 from gateway.fleet.models_seen import ModelsSeen
 from gateway.fleet.pool import Target, build_targets, nobodys, refuse_mixed_blocks
 from gateway.fleet.probe import Learned
-from gateway.fleet.worker import EngineInfo, Worker, WorkerSpec, WorkerState
+from gateway.fleet.worker import LEAST_WEIGHT, MOST_WEIGHT, EngineInfo, Worker, WorkerSpec, WorkerState
 from gateway.kv.keys import BLOCK_SIZE
 from gateway.types import Clock, WorkerId
 
@@ -155,9 +155,11 @@ class Registry:
         return True
 
     def set_weight(self, worker: WorkerId, weight: float) -> bool:
-        """Raises ConfigError for a weight that is not above zero."""
-        if not 0 < weight < float("inf"):
-            raise ConfigError(f"weight {weight}: a number above zero is wanted")
+        """Raises ConfigError for a weight that no worker can have."""
+        if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+            raise ConfigError(
+                f"weight {weight}: a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,.0f} is wanted"
+            )
         entry = self._entries.get(worker)
         if entry is None:
             return False

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from gateway import yaml_text
 from gateway.errors import ConfigError
-from gateway.fleet.worker import WorkerSpec
+from gateway.fleet.worker import LEAST_WEIGHT, MOST_WEIGHT, WorkerSpec
 from gateway.logins import without_login
 
 
@@ -134,8 +134,8 @@ def _bad_port(port: int | None) -> bool:
 
 
 def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ValueError("a whole number above zero is wanted")
+    if not text.isascii() or not text.isdigit() or not 0 < len(text.lstrip("0")) <= 9:
+        raise ValueError("a whole number from 1 to 999,999,999 is wanted")
     return int(text)
 
 
@@ -147,8 +147,8 @@ def _rank(text: str) -> int:
 
 def _weight(text: str) -> float:
     weight = float(text)
-    if not 0 < weight < float("inf"):
-        raise ValueError("a number above zero is wanted")
+    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise ValueError(f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,.0f} is wanted")
     return weight
 
 

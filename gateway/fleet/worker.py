@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 from gateway.types import WorkerId
 
+LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
+"""Of its speed against the others': no two machines differ by more, and scores over it stay numbers."""
 Speculates: TypeAlias = Literal["", "vllm", "sglang"]
 
 

@@ -30,6 +30,7 @@ BAD_ENDPOINTS = (
 BAD_COUNTS = (
     "max_requests=0",
     "max_requests=-4",
+    "max_requests=1000000000",
     "capacity=1e6",
     "block_size=16.0",
     "capacity=",
@@ -39,6 +40,10 @@ BAD_WEIGHTS = (
     "weight=abc",
     "weight=0",
     "weight=-1",
+    "weight=1e30",
+    "weight=1000.1",
+    "weight=0.00099",
+    "weight=1e-30",
     "weight=inf",
     "weight=nan",
     "weight=",
@@ -68,8 +73,8 @@ def _written(folder: Path, values: object) -> Path:
         *(({"workers": [f"http://a:1,{text}"]}, f'workers: "{text}": {wanted} is wanted')
           for texts, wanted in (
               (BAD_ENDPOINTS, "an endpoint like tcp://10.0.0.7:5557"),
-              (BAD_COUNTS, "a whole number above zero"),
-              (BAD_WEIGHTS, "a number above zero"), (BAD_RANKS, "a whole number from 0"))
+              (BAD_COUNTS, "a whole number from 1 to 999,999,999"),
+              (BAD_WEIGHTS, "a number from 0.001 to 1,000"), (BAD_RANKS, "a whole number from 0"))
           for text in texts),
         *(({"workers": [text]}, "workers: a base URL has no query, no fragment and no credentials")
           for text in BAD_URLS),
@@ -79,8 +84,10 @@ def _written(folder: Path, values: object) -> Path:
         *(({"engine": {"podAnnotations": {f"prefix-gateway.io/{name}": value}}},
            f"engine.podAnnotations: prefix-gateway.io/{name}={value}: {said} is wanted")
           for name, value, said in (
-              ("weight", "abc", "a number above zero"), ("max-requests", "0", "a whole number above zero"),
-              ("block-size", "16.0", "a whole number above zero"), ("scheme", "tcp", "http or https"))),
+              ("weight", "abc", "a number from 0.001 to 1,000"),
+              ("max-requests", "0", "a whole number from 1 to 999,999,999"),
+              ("block-size", "16.0", "a whole number from 1 to 999,999,999"),
+              ("scheme", "tcp", "http or https"))),
         ({"discovery": {"type": "dns", "dnsNames": ["vllm.chat:99999"]}},
          "discovery.dnsNames: host or host:port is wanted"),
         *(({"redis": REDIS | {"external": {"url": url}}}, "redis.external.url: host or host:port is wanted")

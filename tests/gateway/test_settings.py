@@ -47,6 +47,21 @@ def test_an_empty_variable_says_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         ({"tries": 1.5}, "tries: a whole number is wanted, not 1.5"),
         ({"tries": None}, "tries: a whole number is wanted, not nothing"),
         ({"connect_timeout": 0}, "connect_timeout: more than 0 is wanted, not 0"),
+        *(
+            ({name: value}, f"{name}: 1000000000 at most is wanted, not {shown}")
+            for name, value, shown in [
+                ("max_ttft", "1e308", "'1e308'"),
+                ("slice_after", "1e308", "'1e308'"),
+                ("slice_tokens", "1" + "0" * 400, f"'1{'0' * 38}…"),
+                ("queue_wait", "1e308", "'1e308'"),
+                ("breaker_rest", "1e308", "'1e308'"),
+                ("slow_start", "1e308", "'1e308'"),
+                ("worker_max_requests", "1000000001", "'1000000001'"),
+                ("placement_ttl", "1e308", "'1e308'"),
+            ]
+        ),
+        ({"health_interval": "5e-324"}, "health_interval: 0.01 or more is wanted, not '5e-324'"),
+        ({"dns_interval": "5e-324"}, "dns_interval: 0.01 or more is wanted, not '5e-324'"),
         ({"connect_timeout": "nan"}, "connect_timeout: a finite number is wanted, not 'nan'"),
         ({"door": "ajar"}, "door: one of strip, refuse, off is wanted, not 'ajar'"),
         ({"access_log": "perhaps"}, "access_log: true or false is wanted, not 'perhaps'"),

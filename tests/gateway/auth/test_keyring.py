@@ -76,6 +76,8 @@ def test_models_are_names_and_patterns() -> None:
         ({"id": "a", "hash": sha256_of("x"), "requests_per_minute": 0}, "requests_per_minute"),
         ({"id": "a", "hash": sha256_of("x"), "max_parallel": True}, "max_parallel"),
         ({"id": "a", "hash": sha256_of("x"), "weight": 0}, "weight"),
+        ({"id": "a", "hash": sha256_of("x"), "weight": 1e308}, "weight: a number from 0.001 to 1,000"),
+        ({"id": "a", "hash": sha256_of("x"), "weight": 5e-324}, "weight: a number from 0.001 to 1,000"),
         ({"id": "a", "hash": sha256_of("x"), "priority": -7}, "priority"),
         ({"id": "a", "hash": sha256_of("x"), "cache_salt": "a|b"}, "cache_salt"),
         ({"id": "a", "hash": sha256_of("x"), "expires": "soon"}, "expires"),

@@ -119,7 +119,7 @@ def test_an_unready_pod_says_why() -> None:
     [
         ({"prefix-gateway.io/prot": "1"}, None, "annotation prefix-gateway.io/prot is unknown"),
         ({"prefix-gateway.io/port": "web"}, None, "'web' is neither a port number nor one of http"),
-        ({"prefix-gateway.io/weight": "-1"}, None, "weight=-1: a number above zero is wanted"),
+        ({"prefix-gateway.io/weight": "-1"}, None, "weight=-1: a number from 0.001 to 1,000 is wanted"),
         ({"prefix-gateway.io/dp-ranks": "0"}, None, "a number of ranks from 1 is wanted"),
         ({"prefix-gateway.io/ignore": "yes"}, None, 'ignore=yes: "true" or "false" is wanted'),
         ({"prefix-gateway.io/ignore": ""}, None, 'ignore=: "true" or "false" is wanted'),

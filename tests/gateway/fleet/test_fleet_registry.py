@@ -200,5 +200,8 @@ def test_weights() -> None:
     assert registry.set_weight(A, 2.0)
     assert worker.spec.weight == 2.0
     assert not registry.set_weight(B, 2.0)
-    with pytest.raises(ConfigError, match="above zero"):
-        registry.set_weight(A, 0.0)
+    for wrong in (0.0, 5e-324, 0.00099, 1000.1, 1e308, float("nan")):
+        with pytest.raises(ConfigError, match=r"a number from 0\.001 to 1,000 is wanted"):
+            registry.set_weight(A, wrong)
+    for least_and_most in (0.001, 1000.0):
+        assert registry.set_weight(A, least_and_most)

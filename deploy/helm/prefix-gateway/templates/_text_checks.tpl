@@ -48,13 +48,18 @@
 {{/* Refuses what the gateway could not read of a worker: (dict "where" … "name" … "value" …) */}}
 {{- define "pg.checkWorker" -}}
 {{- $endpoint := list "^(ipc://.+|tcp://(\\[[^]]+\\]|[^]\\[:/?#@* ]+):[0-9]{1,5})$" "an endpoint like tcp://10.0.0.7:5557" -}}
-{{- $count := list "^0*[1-9][0-9]*$" "a whole number above zero" -}}
+{{- $count := list "^0*[1-9][0-9]{0,8}$" "a whole number from 1 to 999,999,999" -}}
 {{- $forms := dict "events" $endpoint "replay" $endpoint "block_size" $count "capacity" $count "max_requests" $count -}}
-{{- $_ := set $forms "weight" (list "^\\+?(0*[1-9][0-9]*([.][0-9]*)?|0*[.]0*[1-9][0-9]*)([eE][+-]?[0-9]{1,2})?$" "a number above zero") -}}
+{{- $_ := set $forms "weight" (list "^\\+?(0*[1-9][0-9]*([.][0-9]*)?|0*[.]0*[1-9][0-9]*)([eE][+-]?[0-9]{1,2})?$" "a number from 0.001 to 1,000") -}}
 {{- $_ := set $forms "dp_rank" (list "^[0-9]+$" "a whole number from 0") -}}
 {{- $_ := set $forms "scheme" (list "^https?$" "http or https") -}}
 {{- with get $forms (replace "-" "_" .name) -}}
-{{- if not (regexMatch (first .) $.value) -}}{{- fail (printf "%s: %s is wanted" $.where (last .)) -}}{{- end -}}
+{{- $good := regexMatch (first .) $.value -}}
+{{- if and $good (eq $.name "weight") -}}
+{{- $weight := trimPrefix "+" $.value | float64 -}}
+{{- $good = and (ge $weight 0.001) (le $weight 1000.0) -}}
+{{- end -}}
+{{- if not $good -}}{{- fail (printf "%s: %s is wanted" $.where (last .)) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 
