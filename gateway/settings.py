@@ -164,7 +164,7 @@ class Settings(BaseSettings):
     policy: str = Field("estimated_ttft", description="routing policy of all models that name none")
     policy_params: dict[str, Any] = Field(
         default_factory=dict,
-        description="its parameters: numbers, none below 0 but `deviations`",
+        description="its parameters: numbers, each within its bounds (docs/configuration.md)",
     )
     model_policies: dict[str, str] = Field(default_factory=dict, description="model → policy name")
     shadow_policy: str = Field(

@@ -12,10 +12,11 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import yaml
 
+from gateway.routing.policies.parameters import bounds_of
 from gateway.routing.registry import POLICIES
 from gateway.settings import OF_DISCOVERY, Settings
 from gateway.settings_load import OF_COMMANDS
@@ -137,15 +138,15 @@ def of_gateway() -> dict[str, dict[str, Any]]:
 def parameters(policy: str) -> dict[str, dict[str, Any]]:
     """What `policy_params` may hold for this policy."""
     factory, found = POLICIES[policy], {}
-    hints = get_type_hints(factory, include_extras=True)
     for name in inspect.signature(factory).parameters:
         if name in ("random", "name"):
             continue
-        hint = hints[name]
-        kind, *bounds = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        found[name] = {"type": "integer" if kind is int else "number"}
-        for bound in bounds:
-            found[name]["minimum"] = bound.least
+        kind, bounds = bounds_of(factory, name)
+        found[name] = {
+            "type": "integer" if kind is int else "number",
+            "minimum": bounds.least,
+            "maximum": bounds.most,
+        }
     return found
 
 

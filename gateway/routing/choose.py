@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf, isnan
 from random import Random
 
 from gateway.fleet.load import WorkerLoad
@@ -23,6 +24,9 @@ def pick(
     tied = [i for i, score in enumerate(scores) if score == lowest]
     if len(tied) == 1:
         return tied[0]
+    if not tied:
+        # the first is no number, which nothing equals: what is none ranks last, and a request is not lost
+        return pick([inf if isnan(score) else score for score in scores], loads, matched_tokens, random)
     if max([matched_tokens[i] for i in tied]) <= 0:
         tied = _smallest(tied, [int(loads[i].occupancy * _COLDNESS_STEPS) for i in tied])
     if len(tied) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from random import Random
 
 from gateway.fleet.worker import Worker
@@ -44,7 +45,7 @@ class WorkerView:
     """What waits there and this prompt's uncached tokens, over its measured tokens a second; None before it
     has been measured."""
     score: float | None
-    """None where it is not a candidate; infinity is told as None too, for JSON has no such number."""
+    """None where it is not a candidate; what is not finite is told as None too: JSON has no such number."""
     chosen: bool
     verdict: str
 
@@ -182,7 +183,7 @@ def _view(
         capacity_blocks=load.capacity_blocks,
         prefill_rate=load.prefill_rate,
         expected_ttft_s=None if time is None else time.ttft,
-        score=None if score is None or abs(score) == float("inf") else score,
+        score=score if score is not None and isfinite(score) else None,
         chosen=index is not None and index == weighing.winner,
         verdict=_late(time, index, router.max_ttft) or verdict(worker, index, weighing),
     )

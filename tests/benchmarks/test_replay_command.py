@@ -74,13 +74,18 @@ def test_every_policy_and_rate_gives_a_row(
     [
         (("--policy", "nosuch"), "unknown policy 'nosuch'; there are: estimated_ttft"),
         (("--policy", "estimated_ttft:nope=1"), "has no parameter 'nope'"),
-        (("--policy", "estimated_ttft:work_weight=x"), "work_weight='x' is no finite number of 0 or more"),
-        (("--policy", "estimated_ttft:work_weight=-1"), "work_weight=-1.0 is no finite number of 0 or more"),
+        (("--policy", "estimated_ttft:work_weight=x"), "work_weight='x' is no number from 0 to 1,000,000"),
+        (("--policy", "estimated_ttft:work_weight=-1"), "work_weight=-1.0 is no number from 0 to 1,000,000"),
         (
             ("--policy", "floor;additive:overlap_weight=nan"),
-            "overlap_weight=nan is no finite number of 0 or more",
+            "overlap_weight=nan is no number from 0 to 1,000,000",
         ),
-        (("--policy", "estimated_ttft:work_weight"), "work_weight='' is no finite number of 0 or more"),
+        (("--policy", "estimated_ttft:work_weight"), "work_weight='' is no number from 0 to 1,000,000"),
+        (
+            ("--policy", "consistent_hash:load_factor=1e308"),
+            "load_factor=1e+308 is no number from 1 to 1,000,000",
+        ),
+        (("--policy", "consistent_hash:points=2000000"), "points=2000000.0 is no whole number from 1 to 256"),
         (("--rate", "0"), "'0' is no rate: a finite number above 0 is"),
         (("--rate", "1,nan"), "'nan' is no rate: a finite number above 0 is"),
         (("--rate", "inf"), "'inf' is no rate: a finite number above 0 is"),

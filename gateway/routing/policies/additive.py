@@ -21,6 +21,9 @@ from gateway.fleet.load import WorkerLoad
 from gateway.routing.policies.parameters import Weight
 from gateway.routing.policy import RequestShape
 
+_COLDEST = 1e-9
+"""Below it the noise, 40 at most, decides among equals alone, and quotients grow beyond all floats."""
+
 
 @dataclass(slots=True)
 class Additive:
@@ -33,11 +36,12 @@ class Additive:
         self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]
     ) -> list[float]:
         costs = self.costs(request, loads, matched_tokens)
-        spread = max(costs) - min(costs)
         if self.temperature <= 0:
             return costs
-        scale = self.temperature * spread if spread else 1.0
-        return [(cost - min(costs)) / scale - self._gumbel() for cost in costs]
+        lowest = min(costs)
+        spread = (max(costs) - lowest) or 1.0
+        temperature = max(self.temperature, _COLDEST)
+        return [(cost - lowest) / spread / temperature - self._gumbel() for cost in costs]
 
     def costs(
         self, request: RequestShape, loads: Sequence[WorkerLoad], matched_tokens: Sequence[int]

@@ -46,7 +46,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 
 from gateway.fleet.load import WorkerLoad
-from gateway.routing.policies.parameters import Weight
+from gateway.routing.policies.parameters import Tokens, Weight
 from gateway.routing.policies.recent_prefill import RecentPrefill
 from gateway.routing.policy import RequestShape
 
@@ -58,13 +58,13 @@ _HELD = 0.8
 class EstimatedTTFT:
     work_weight: Weight = 2.0
     affinity_weight: Weight = 6.0
-    affinity_tokens: Weight = 16_000.0
+    affinity_tokens: Tokens = 16_000.0
     long_wait_weight: Weight = 4.0
-    long_wait_tokens: Weight = 84_000.0
+    long_wait_tokens: Tokens = 84_000.0
     memory_weight: Weight = 1.0
     balance_weight: Weight = 0.5
     decode_weight: Weight = 0.05
-    request_tokens: Weight = 16.0
+    request_tokens: Tokens = 16.0
     name: str = "estimated_ttft"
     _recent: RecentPrefill = field(default_factory=RecentPrefill, init=False, repr=False)
 

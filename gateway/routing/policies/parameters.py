@@ -5,35 +5,59 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
 from gateway.errors import ConfigError
 
+_SHOWN = 40
+"""Characters of a value that an error repeats."""
+
 
 @dataclass(frozen=True, slots=True)
-class AtLeast:
-    least: float
+class Between:
+    """Both ends included. The upper one is far beyond all use, and near enough that no sum or product of
+    parameters and loads leaves what floats can tell apart."""
+
+    least: int
+    most: int
 
 
-Weight: TypeAlias = Annotated[float, AtLeast(0)]
-"""Of a cost, a share or a number of tokens: below zero what costs would draw."""
-Limit: TypeAlias = Annotated[int, AtLeast(0)]
+Weight: TypeAlias = Annotated[float, Between(0, 1_000_000)]
+"""Of a cost, or a share: below zero what costs would draw."""
+Tokens: TypeAlias = Annotated[float, Between(0, 1_000_000_000)]
+"""As many as no prompt and no queue has: without a limit."""
+Limit: TypeAlias = Annotated[int, Between(0, 1_000_000_000)]
 """A number of requests that may differ or wait."""
-Count: TypeAlias = Annotated[int, AtLeast(1)]
+Blocks: TypeAlias = Annotated[int, Between(1, 1_000_000)]
+"""Of a prompt."""
+
+
+def bounds_of(factory: Callable[..., Any], param: str) -> tuple[type, Between]:
+    """What `factory` declares of its parameter: int or float, and between what it must be."""
+    kind, *declared = get_args(get_type_hints(factory, include_extras=True)[param])
+    (bounds,) = (each for each in declared if isinstance(each, Between))
+    return kind, bounds
 
 
 def checked(policy: str, factory: Callable[..., Any], param: str, value: object) -> int | float:
-    """`value` as the parameter `param` of `factory` takes it: finite, no less than it may be, whole where it
-    counts something. Raises ConfigError, which says what is wanted."""
-    hint = get_type_hints(factory, include_extras=True)[param]
-    kind, *bounds = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    least = max((bound.least for bound in bounds if isinstance(bound, AtLeast)), default=-math.inf)
+    """`value` as the parameter `param` of `factory` takes it: within its bounds, whole where it counts
+    something. Raises ConfigError, which says what is wanted."""
+    kind, bounds = bounds_of(factory, param)
     number = _finite(value)
-    if number is None or number < least or (kind is int and number != int(number)):
-        wanted = "whole number" if kind is int else "finite number"
-        bound = "" if least == -math.inf else f" of {least:g} or more"
-        raise ConfigError(f"policy {policy!r}: {param}={value!r} is no {wanted}{bound}", param=param)
+    outside = number is None or not bounds.least <= number <= bounds.most
+    if number is None or outside or (kind is int and number != int(number)):
+        wanted = "whole number" if kind is int else "number"
+        raise ConfigError(
+            f"policy {policy!r}: {param}={_shown(value)} is no {wanted} from {bounds.least:,} to "
+            f"{bounds.most:,}",
+            param=param,
+        )
     return int(number) if kind is int else number
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def _finite(value: object) -> int | float | None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
+from typing import Annotated
 
 from gateway.fleet.load import WorkerLoad
-from gateway.routing.policies.parameters import Limit
+from gateway.routing.policies.parameters import Between, Limit
 from gateway.routing.policies.ranking import ranks
 from gateway.routing.policy import RequestShape
 
@@ -23,7 +24,7 @@ from gateway.routing.policy import RequestShape
 @dataclass(slots=True)
 class PrefixGate:
     gate: Limit = 8
-    deviations: float = 1.0
+    deviations: Annotated[float, Between(-1000, 1000)] = 1.0
     """Below zero only those count that have fewer requests than most."""
     name: str = "prefix_gate"
 
