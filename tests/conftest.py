@@ -107,10 +107,13 @@ Spawn = Callable[..., Process]
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Who runs the tests in a shell's background ignores SIGINT, and so would all that they start."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Who runs the tests in a shell's background ignores SIGINT, under nohup SIGHUP; so would all that they
+    start."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from benchmarks.replay import study
 from benchmarks.replay.cases import FLOOR, Row, Source
 from benchmarks.replay.grid import Experiment
 from benchmarks.replay.pool import completed
+from benchmarks.wire import routers as wire_routers
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 
@@ -192,6 +193,7 @@ def test_a_live_study_that_is_interrupted_leaves_its_rows_and_the_documents_figu
     elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "running_engines", lambda *_args: nullcontext())
+    monkeypatch.setattr(wire_routers, "PEERS", tmp_path)  # where none is installed
     for name in ("RESULTS", "PAGE", "UNFINISHED"):
         monkeypatch.setattr(live, name, tmp_path / name)
     for path in (live.RESULTS, live.PAGE):

@@ -259,8 +259,8 @@ def test_the_schema_knows_the_settings_of_the_gateway() -> None:
     config = json.loads(text)["$defs"]["settings"]["properties"]
     assert sorted(config) == sorted(Settings.model_fields)
     assert config["tries"] == {"type": "integer", "minimum": 1, "maximum": 10}
-    assert config["worker_max_requests"] == {"type": ["integer", "null"], "minimum": 1}
-    assert config["max_ttft"] == {"type": "number", "minimum": 0}
+    assert config["worker_max_requests"] == {"type": ["integer", "null"], "minimum": 1, "maximum": 10**9}
+    assert config["max_ttft"] == {"type": "number", "minimum": 0, "maximum": 1e9}
     assert "estimated_ttft" in config["policy"]["enum"]
     # what the chart makes itself is refused by its templates, which say what to set instead
     assert config["settle"] is True
